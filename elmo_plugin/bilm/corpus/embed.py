@@ -1,7 +1,7 @@
 """Embed a corpus: write a plan, compute the missing shards, and mark the output as complete."""
 
 import itertools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
 from importlib.metadata import version
@@ -12,7 +12,13 @@ import numpy
 import torch
 from tqdm import tqdm
 
-from elmo_plugin.bilm.corpus.parquet import MOST_NUMBERS, PartWriter, is_complete, pyarrow_modules
+from elmo_plugin.bilm.corpus.parquet import (
+    MOST_NUMBERS,
+    RowGroup,
+    is_complete,
+    pyarrow_modules,
+    write_part,
+)
 from elmo_plugin.bilm.corpus.plan import (
     COMPLETE,
     PLAN,
@@ -96,31 +102,31 @@ class ShardEmbedder:
         """
         # Empty the cache: a vector that was cached for another shard may differ in its last bit.
         bilm.char_cnn.forget_token_vectors()
-        plan, settings, number = self.plan, self.plan.settings, shard[0]
+        with atomic_write(self.folder / part_name(shard[0])) as temporary:
+            write_part(temporary, self.plan, shard[0], self._row_groups(bilm, shard[0], report))
+        return machine_of(bilm)
+
+    def _row_groups(
+        self, bilm: BiLm, number: int, report: Callable[[int], Any]
+    ) -> Iterator[RowGroup]:
+        plan, settings = self.plan, self.plan.settings
         token_size = plan.num_layers * plan.bilm.embedding_dim
         group_steps = GROUP_BYTES // (token_size * numpy.dtype(settings.dtype).itemsize)
         max_tokens = min(settings.max_tokens, group_steps // WINDOW_BATCHES)
-        more = plan.names, self.root, settings.replace_bad_utf8
-        lines = read_shard(plan.shards[number], *more)
-        with atomic_write(self.folder / part_name(number)) as temporary:
-            writer = PartWriter(temporary, plan, number)
-            try:
-                for window in windows(lines, max(1, max_tokens)):  # each is a row group
-                    sizes = [len(line.tokens) * token_size for line in window]
-                    offsets = numpy.concatenate([[0], numpy.cumsum(sizes)]).astype(numpy.int64)
-                    numbers = numpy.empty(offsets[-1], settings.dtype)
-                    arrays = [
-                        numbers[start:stop].reshape(plan.num_layers, -1, plan.bilm.embedding_dim)
-                        for start, stop in itertools.pairwise(offsets)
-                    ]
-                    for pieces in window_vectors(bilm, window, settings.extraction, report=report):
-                        for sentence, first, vectors in pieces:
-                            arrays[sentence][:, first : first + vectors.shape[1]] = vectors
-                        report(sum(piece.vectors.shape[1] for piece in pieces))
-                    writer.write(window, offsets, numbers)
-            finally:
-                writer.close()
-        return machine_of(bilm)
+        lines = read_shard(plan.shards[number], plan.names, self.root, settings.replace_bad_utf8)
+        for window in windows(lines, max(1, max_tokens)):
+            sizes = [len(line.tokens) * token_size for line in window]
+            offsets = numpy.concatenate([[0], numpy.cumsum(sizes)]).astype(numpy.int64)
+            numbers = numpy.empty(offsets[-1], settings.dtype)
+            arrays = [
+                numbers[start:stop].reshape(plan.num_layers, -1, plan.bilm.embedding_dim)
+                for start, stop in itertools.pairwise(offsets)
+            ]
+            for pieces in window_vectors(bilm, window, settings.extraction, report=report):
+                for sentence, first, vectors in pieces:
+                    arrays[sentence][:, first : first + vectors.shape[1]] = vectors
+                report(sum(piece.vectors.shape[1] for piece in pieces))
+            yield window, offsets, numbers
 
 
 def embed_corpus(

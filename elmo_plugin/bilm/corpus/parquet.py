@@ -7,7 +7,7 @@ of numbers. The metadata key `elmo_plugin` of the schema holds JSON with the sha
 
 import itertools
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -22,6 +22,7 @@ from elmo_plugin.bilm.files.text import quoted
 METADATA_KEY = b"elmo_plugin"
 # Largest length of an Arrow list, whose offsets are signed 32-bit integers.
 MOST_NUMBERS = 2**31 - 1
+RowGroup = tuple[Sequence[Sentence], numpy.ndarray, numpy.ndarray]
 
 
 class CorpusLine(NamedTuple):
@@ -58,59 +59,49 @@ def part_metadata(plan: Plan, number: int) -> dict[str, Any]:
     }
 
 
-class PartWriter:
-    """Writer of the Parquet file of shard `number` of a plan."""
+def write_part(path: Path, plan: Plan, number: int, groups: Iterable[RowGroup]) -> None:
+    """
+    Write the Parquet file of shard `number` of a plan.
 
-    def __init__(self, path: Path, plan: Plan, number: int) -> None:
-        arrow, parquet = pyarrow_modules()
-        numbers = arrow.from_numpy_dtype(numpy.dtype(plan.settings.dtype))
-        self._schema = arrow.schema(
-            [
-                ("file", arrow.string()),
-                ("line", arrow.int64()),
-                ("text", arrow.string()),
-                ("tokens", arrow.int32()),
-                ("vectors", arrow.list_(arrow.field("element", numbers))),
-            ],
-            metadata={METADATA_KEY: json.dumps(part_metadata(plan, number))},
-        )
-        self._writer = parquet.ParquetWriter(
-            path,
-            self._schema,
-            compression="zstd",
-            use_dictionary=["file"],
-            write_statistics=["file", "line", "tokens"],
-            # Floats compress well only if the bytes of their exponents are stored together.
-            use_byte_stream_split=["vectors.list.element"],
-            write_page_checksum=True,
-        )
-
-    def write(
-        self, lines: Sequence[Sentence], offsets: numpy.ndarray, numbers: numpy.ndarray
-    ) -> None:
-        """
-        Write lines as one row group.
-
-        `numbers` has the vectors of all lines, flattened: line `i` has
-        `numbers[offsets[i]:offsets[i + 1]]`. `offsets` is int64 of shape `(number of lines + 1,)`.
-        """
-        arrow, _ = pyarrow_modules()
-        columns = (
-            [line.file for line in lines],
-            [line.number for line in lines],
-            [line.text for line in lines],
-            [len(line.tokens) for line in lines],
-        )
-        arrays = [arrow.array(one, field.type) for one, field in zip(columns, self._schema)]
-        list_type = self._schema.field("vectors").type
-        offsets_array = arrow.array(offsets, arrow.int32())
-        arrays.append(arrow.ListArray.from_arrays(offsets_array, arrow.array(numbers), list_type))
-        table = arrow.Table.from_arrays(arrays, schema=self._schema)
-        self._writer.write_table(table, row_group_size=max(1, len(lines)))
-
-    def close(self) -> None:
-        """Write the footer and close the file."""
-        self._writer.close()
+    A row group is lines, `offsets` (int64, shape `(number of lines + 1,)`) and the vectors of all
+    lines, flattened, as `numbers`: line `i` has `numbers[offsets[i]:offsets[i + 1]]`.
+    """
+    arrow, parquet = pyarrow_modules()
+    list_type = arrow.list_(
+        arrow.field("element", arrow.from_numpy_dtype(numpy.dtype(plan.settings.dtype)))
+    )
+    schema = arrow.schema(
+        [
+            ("file", arrow.string()),
+            ("line", arrow.int64()),
+            ("text", arrow.string()),
+            ("tokens", arrow.int32()),
+            ("vectors", list_type),
+        ],
+        metadata={METADATA_KEY: json.dumps(part_metadata(plan, number))},
+    )
+    with parquet.ParquetWriter(
+        path,
+        schema,
+        compression="zstd",
+        use_dictionary=["file"],
+        write_statistics=["file", "line", "tokens"],
+        # Floats compress well only if the bytes of their exponents are stored together.
+        use_byte_stream_split=["vectors.list.element"],
+        write_page_checksum=True,
+    ) as writer:
+        for lines, offsets, numbers in groups:
+            columns = (
+                [line.file for line in lines],
+                [line.number for line in lines],
+                [line.text for line in lines],
+                [len(line.tokens) for line in lines],
+            )
+            arrays = [arrow.array(one, field.type) for one, field in zip(columns, schema)]
+            ends = arrow.array(offsets, arrow.int32())
+            arrays.append(arrow.ListArray.from_arrays(ends, arrow.array(numbers), list_type))
+            table = arrow.Table.from_arrays(arrays, schema=schema)
+            writer.write_table(table, row_group_size=max(1, len(lines)))
 
 
 def is_complete(path: Path, plan: Plan, number: int) -> bool:

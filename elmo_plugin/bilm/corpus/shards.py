@@ -7,12 +7,10 @@ import itertools
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, BinaryIO, NamedTuple
+from typing import NamedTuple
 
 from elmo_plugin.bilm.extraction.batches import Sentence, read_sentences
 from elmo_plugin.bilm.files.text import decode_lines, is_unicode, open_bytes, quoted
-
-BLOCK_BYTES = 1 << 20
 
 
 class Range(NamedTuple):
@@ -85,25 +83,27 @@ def cut_shards(
     digest = hashlib.blake2b(digest_size=16)
     for file, name in enumerate(files):
         with open_bytes(root / name) as stream:
-            raw = _CountedLines(stream)
-            for line in _decoded(raw, name, replace_bad_utf8):
+            raw, again = itertools.tee(stream)
+            # Lines that a lone \r ends are one piece of bytes, which comes with the first of them.
+            pieces, stop = itertools.chain(again, itertools.repeat(b"")), 0
+            for line, piece in zip(_decoded(raw, name, replace_bad_utf8), pieces):
                 count = len(line.tokens)
                 if most_tokens is not None and count > most_tokens:
                     raise ValueError(
                         f"{name}:{line.number}: a line of {count} tokens, expected at most "
                         f"{most_tokens}: a list in Parquet holds no more numbers"
                     )
-                # A lone \r also ends a line, so `raw` may hold several lines. Add `raw` only once.
-                if not ranges or ranges[-1].file != file or raw.start >= ranges[-1].stop:
+                if piece:
                     if size >= shard_tokens:
                         yield Shard(ranges, num_lines, num_tokens, digest.hexdigest())
                         ranges, digest = [], hashlib.blake2b(digest_size=16)
                         size = num_lines = num_tokens = 0
-                    digest.update(raw.line)
+                    start, stop = stop, stop + len(piece)
+                    digest.update(piece)
                     if ranges and ranges[-1].file == file:
-                        ranges[-1] = ranges[-1]._replace(stop=raw.stop)
+                        ranges[-1] = ranges[-1]._replace(stop=stop)
                     else:
-                        ranges.append(Range(file, raw.start, raw.stop, line.number))
+                        ranges.append(Range(file, start, stop, line.number))
                 size += max(1, count)
                 num_lines += 1
                 num_tokens += count
@@ -111,38 +111,37 @@ def cut_shards(
         yield Shard(ranges, num_lines, num_tokens, digest.hexdigest())
 
 
-class _CountedLines:
-    """Iterable of a file's lines; `start` and `stop` are the byte offsets of the latest line."""
-
-    def __init__(self, file: BinaryIO) -> None:
-        self._file = file
-        self.start = self.stop = 0
-        self.line = b""
-
-    def __iter__(self) -> Iterator[bytes]:
-        for line in self._file:
-            self.line = line
-            self.start, self.stop = self.stop, self.stop + len(self.line)
-            yield self.line
-
-
 def _decoded(raw: Iterable[bytes], name: str, replace_bad_utf8: bool) -> Iterator[Sentence]:
     texts = (text for _, text in decode_lines(raw, name, keep_bad_bytes=True))
     return read_sentences(texts, replace_bad_utf8, name)
+
+
+def _read(shards: Iterable[Shard], files: Sequence[str], root: Path) -> Iterator[list[bytes]]:
+    """Yield the bytes in each shard's ranges; a changed text causes a `ValueError`."""
+    opened: int | None = None
+    with ExitStack() as stack:
+        for shard in shards:
+            pieces: list[bytes] = []
+            for one in shard.ranges:
+                if one.file != opened:  # a new seek in a gzip file would read it again
+                    stack.close()
+                    stream = stack.enter_context(open_bytes(root / files[one.file]))
+                    opened = one.file
+                stream.seek(one.start)
+                pieces.append(stream.read(one.stop - one.start))
+            if hashlib.blake2b(b"".join(pieces), digest_size=16).hexdigest() != shard.digest:
+                raise ValueError(
+                    f"{describe(shard, files)}: the text has changed since the corpus was planned; "
+                    "expected the same text, or --force to start again"
+                )
+            yield pieces
 
 
 def read_shard(
     shard: Shard, files: Sequence[str], root: Path, replace_bad_utf8: bool = False
 ) -> Iterator[Sentence]:
     """Yield a shard's lines; bytes that have changed since the plan cause a `ValueError`."""
-    pieces = []
-    digest = hashlib.blake2b(digest_size=16)
-    for one in shard.ranges:
-        with open_bytes(root / files[one.file]) as file:
-            file.seek(one.start)
-            pieces.append(file.read(one.stop - one.start))
-        digest.update(pieces[-1])
-    _check(digest, shard, files)
+    (pieces,) = _read([shard], files, root)
     for one, piece in zip(shard.ranges, pieces):
         lines: Iterator[bytes] = io.BytesIO(piece)
         if one.start == 0:
@@ -157,32 +156,11 @@ def read_shard(
 
 def check_shards(shards: Iterable[Shard], files: Sequence[str], root: Path) -> None:
     """Raise a `ValueError` for the first shard whose bytes have changed since the plan."""
-    opened: int | None = None
-    with ExitStack() as stack:
-        for shard in shards:
-            digest = hashlib.blake2b(digest_size=16)
-            for one in shard.ranges:
-                if one.file != opened:
-                    stack.close()
-                    stream = stack.enter_context(open_bytes(root / files[one.file]))
-                    opened = one.file
-                stream.seek(one.start)
-                left = one.stop - one.start
-                while left and (block := stream.read(min(left, BLOCK_BYTES))):
-                    digest.update(block)
-                    left -= len(block)
-            _check(digest, shard, files)
+    for _ in _read(shards, files, root):
+        pass
 
 
 def describe(shard: Shard, files: Sequence[str]) -> str:
     """Describe a shard for a message: its number of lines, and the file and line it starts at."""
     first = shard.ranges[0]
     return f"{shard.lines} lines from {files[first.file]}:{first.first_line} on"
-
-
-def _check(digest: Any, shard: Shard, files: Sequence[str]) -> None:
-    if digest.hexdigest() != shard.digest:
-        raise ValueError(
-            f"{describe(shard, files)}: the text has changed since the corpus was planned; "
-            "expected the same text, or --force to start again"
-        )
