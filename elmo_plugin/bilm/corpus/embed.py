@@ -213,7 +213,7 @@ def embed_corpus(
     output = Path(output).absolute()
     if output.exists() and not output.is_dir():
         raise ValueError(f"{output} is a file, expected a folder")
-    share = parse_share(shard, force)
+    first, every = parse_share(shard, force)
     root = Path.cwd()
     names = find_files(inputs, root)
     files = [name for name in (options_file, weight_file) if name]
@@ -232,16 +232,15 @@ def embed_corpus(
     read = [*(root / name for name in names), *files]
     output.mkdir(parents=True, exist_ok=True)
     progress = progress if progress is not None else tqdm(disable=True)
-    index, every = share or (1, 1)
     with ExitStack() as stack:
         lock = stack.enter_context(ExitStack())
-        lock.enter_context(locked_folder(output, wait=share is not None))
+        lock.enter_context(locked_folder(output, wait=shard is not None))
         old_files = files_of_earlier_run(output, WRITTEN, PLAN, read) if force else []
         if (output / PLAN).exists() and not force:
             plan = Plan.load(output)
             check_plan(plan, output, new)
             _show(progress, "checking the input")
-            check_shards(plan.shards[index - 1 :: every], names, root)
+            check_shards(plan.shards[first::every], names, root)
             if machine != plan.machine:
                 note(progress, f"planned on {plan.machine}, resumed on {machine}: {UP_TO_ROUNDING}")
         else:
@@ -249,9 +248,9 @@ def embed_corpus(
             _cut(plan, output, root, progress, force)
             remove_files(old_files)  # no earlier, because bad input must not cost old files
             plan.save(output)
-        if share:  # the other runs work in the folder too, so lock it only to plan
+        if shard:  # the other runs work in the folder too, so lock it only to plan
             lock.close()
-        ours = range(index - 1, len(plan.shards), every)
+        ours = range(first, len(plan.shards), every)
         found = {n for n in ours if is_complete(output / part_name(n), plan, n)}
         missing = [number for number in ours if number not in found]
         # The bar's speed does not count the shards that exist already.
@@ -287,7 +286,7 @@ def embed_corpus(
                     f"shard {one[0]} ({describe(plan.shards[one[0]], plan.names)})"
                 ),
             )
-        if share:
+        if shard:
             if not all(
                 is_complete(output / part_name(n), plan, n) for n in range(len(plan.shards))
             ):

@@ -373,17 +373,18 @@ def note(progress: tqdm, text: str) -> None:
     progress.write(text, file=stderr())
 
 
-def parse_share(text: str | None, force: bool) -> tuple[int, int] | None:
+def parse_share(text: str | None, force: bool) -> tuple[int, int]:
     """
-    Return `i` and `n` of the text `i/n`: the run computes each nth shard, from the ith on.
+    Parse `i/n`: the run computes each nth shard, from the ith on. Return `i - 1`, the number of the
+    first shard, and `n`; for `None`, which means all shards, 0 and 1.
 
     Raise a `ValueError` unless `1 <= i <= n`, and with `force`, which removes other runs' files.
     """
     if text is None:
-        return None
+        return 0, 1
     if force:
         raise ValueError("shard was given with force, which removes the other shards' files")
     left, _, right = text.partition("/")
     if left.isdecimal() and right.isdecimal() and 1 <= int(left) <= int(right):
-        return int(left), int(right)
+        return int(left) - 1, int(right)
     raise ValueError(f"shard is {text!r}, expected i/n, from 1/n to n/n")

@@ -5,10 +5,10 @@ Write a biLM's layers for every line of a text to an HDF5 file; an interrupted r
 import contextlib
 import hashlib
 from collections.abc import Iterable, Iterator
+from contextlib import ExitStack
 from dataclasses import asdict
 from itertools import chain
 from pathlib import Path
-from typing import Any
 
 import torch
 from tqdm import tqdm
@@ -120,13 +120,14 @@ def extract(
         raise ValueError(f"lines is {quoted(lines)}, expected an open file or a list of sentences")
     if workers < 1:
         raise ValueError(f"workers is {workers}, expected 1 or more")
-    share = parse_share(shard, force)
-    if bilm.state == "carry" and (workers > 1 or share):
+    shares = shard is not None
+    first, every = parse_share(shard, force)
+    if bilm.state == "carry" and (workers > 1 or shares):
         raise ValueError(
             "state is 'carry', in which a line continues from the lines before it; expected "
             "workers 1 and no shard, or state primed or reset"
         )
-    resume = resume or share is not None
+    resume = resume or shares
     if resume and bilm.plain_weights is None:
         raise ValueError(
             "the biLM has a hook, a mask (pruning) or another layer, which no hash covers, so no "
@@ -135,7 +136,7 @@ def extract(
     output = Path(output)
     check_output_path(output)
     settings = {**asdict(wanted), "state": bilm.state, "bilm": fingerprint(bilm)}
-    sentences = read_sentences(lines, replace_bad_utf8, name)
+    sentences = _Input(read_sentences(lines, replace_bad_utf8, name))
     num_layers = 1 if wanted.layers != "all" else bilm.options.num_layers + 1
     folder = output.with_name(output.name + ".partial")
     parts = Parts(folder, wanted, num_layers, bilm.options.embedding_dim)
@@ -152,7 +153,6 @@ def extract(
         kernels["threads"] = str(threads)
     run_settings = {**settings, "device": bilm.device.type, **kernels}
     progress = tqdm(disable=True) if progress is None else progress
-    run = _Run(bilm, parts, progress, share)
     try:
         folder.mkdir(exist_ok=True)
     except FileExistsError as error:
@@ -160,8 +160,9 @@ def extract(
             f"{folder} is a file, expected none or the folder of an interrupted run"
         ) from error
 
+    shards = (one for one in sentences.missing(parts, bilm, progress) if one[0] % every == first)
+
     def compute() -> None:
-        shards = run.missing(sentences)
         if workers == 1:
             for one in shards:
                 parts.compute(bilm, one, progress.update)
@@ -171,108 +172,96 @@ def extract(
 
     def write() -> None:
         progress.set_postfix_str(f"writing {output.name}")
-        digest = run.digest.hexdigest()
+        digest = sentences.digest.hexdigest()
         parts.finish(digest)
         remove_temporary_files(output.parent, output.name)  # the lock keeps others from writing it
         with atomic_write(output) as temporary:
             write_file(temporary, parts, {"settings": settings, "digest": digest})
         parts.remove()
 
-    if share is None:
-        with locked_folder(folder):
-            parts.begin(run_settings, resume, force)
-            try:
-                compute()
-            except ValueError:
-                # If the input was bad before a part was there, nothing is left to resume.
-                if not parts.paths():
-                    parts.remove()
-                raise
-            write()
-        return run.count
-    # The other processes work in the folder too, so lock it only to begin and to end. The last one
-    # may have written the output and removed the folder, even before the first lock here.
-    is_done = True
+    def is_done() -> bool:  # by another run
+        return shares and output.exists()
+
     try:
-        with locked_folder(folder, wait=True):
-            is_done = output.exists()
-            if not is_done:
-                parts.begin(run_settings, resume=True, share=True)
-        if not is_done:
-            compute()
-            with locked_folder(folder, wait=True):
-                if len(parts.paths()) == run.num_shards and not output.exists():
+        with ExitStack() as lock:
+            lock.enter_context(locked_folder(folder, wait=shares))
+            if not is_done():
+                parts.begin(run_settings, resume, force, shares)
+                if shares:  # the others work in the folder too: lock it only to begin and to end
+                    lock.close()
+                try:
+                    compute()
+                except ValueError:
+                    # If the input was bad before a part was there, nothing is left to resume.
+                    if not (shares or parts.paths()):
+                        parts.remove()
+                    raise
+                if shares:
+                    lock.enter_context(locked_folder(folder, wait=True))
+                if len(parts.paths()) == sentences.num_shards and not is_done():
                     write()
     except OSError:
-        if not output.exists():
+        # The run that wrote the output has removed the folder, maybe before the first lock here.
+        if not is_done():
             raise
-    with contextlib.suppress(OSError):  # the lock may have made the removed folder again
-        folder.rmdir()
-    return _check_finished(output, parts, sentences) if is_done else run.count
+    if shares:
+        with contextlib.suppress(OSError):  # the lock may have made the removed folder again
+            folder.rmdir()
+    return _check_finished(output, parts, sentences) if is_done() else sentences.count
 
 
-class _Run:
-    """
-    Input of a run, cut into shards. `count`, `digest` and `num_shards` cover the lines read so far.
-    """
+class _Input:
+    """Sentences of a run. `count`, `digest` and `num_shards` cover those read so far."""
 
-    def __init__(
-        self, bilm: BiLm, parts: Parts, progress: tqdm, share: tuple[int, int] | None
-    ) -> None:
-        self.bilm, self.parts, self.progress, self.share = bilm, parts, progress, share
-        self.count = self.num_shards = 0
+    def __init__(self, sentences: Iterator[Sentence]) -> None:
+        self._sentences, self.count, self.num_shards = sentences, 0, 0
         self.digest = hashlib.blake2b(digest_size=16)
 
-    def missing(self, sentences: Iterator[Sentence]) -> Iterator[Shard]:
+    def __iter__(self) -> Iterator[Sentence]:
+        for sentence in self._sentences:
+            self.count += 1
+            self.digest.update(sentence.text.encode() + b"\n")
+            yield sentence
+
+    def missing(self, parts: Parts, bilm: BiLm, progress: tqdm) -> Iterator[Shard]:
         """Yield the shards whose part is missing; a changed input causes a `ValueError`."""
-        wanted, state_of, known_lines = self.parts.wanted, -1, 0
-        index, every = self.share or (1, 1)
-        carried_batch_size = None
-        if self.bilm.state == "carry":
-            carried_batch_size = wanted.batch_size or CARRIED_BATCH_SIZE
-        for number, shard in enumerate(cut(sentences, wanted.max_tokens, carried_batch_size)):
+        max_tokens, state_of, known_lines, carried_batch_size = parts.wanted.max_tokens, -1, 0, None
+        if bilm.state == "carry":
+            carried_batch_size = parts.wanted.batch_size or CARRIED_BATCH_SIZE
+        for number, shard in enumerate(cut(self, max_tokens, carried_batch_size)):
+            self.num_shards += 1
             lines = list(chain.from_iterable(shard))
-            first, self.count, self.num_shards = self.count, self.count + len(lines), number + 1
-            for sentence in lines:
-                _add(self.digest, sentence)
-            known = self.parts.texts(number)
+            known = parts.texts(number)
             if known is None:
-                if number % every == index - 1:
-                    if carried_batch_size and state_of != number - 1:
-                        self.parts.restore(number - 1, self.bilm)
-                    state_of = number
-                    yield number, shard
+                if carried_batch_size and state_of != number - 1:
+                    parts.restore(number - 1, bilm)
+                state_of = number
+                yield number, shard
             elif known != texts_of(lines):
                 raise ValueError(
-                    f"{self.parts.folder}: lines {first + 1} to {self.count} of the input have "
-                    f"changed since this run was interrupted; {EXPECTED_THE_SAME}"
+                    f"{parts.folder}: lines {self.count - len(lines) + 1} to {self.count} of the "
+                    f"input have changed since this run was interrupted; {EXPECTED_THE_SAME}"
                 )
             else:
                 # The bar's speed must not count lines that the interrupted run computed.
                 known_lines += len(lines)
-                self.progress.n, self.progress.initial = self.progress.n + len(lines), known_lines
-        if any(self.parts.number(path) >= self.num_shards for path in self.parts.paths()):
+                progress.n, progress.initial = progress.n + len(lines), known_lines
+        if any(parts.number(path) >= self.num_shards for path in parts.paths()):
             raise ValueError(
-                f"{self.parts.folder}: the input has {self.count} lines, and had more when this "
-                f"run was interrupted; {EXPECTED_THE_SAME}"
+                f"{parts.folder}: the input has {self.count} lines, and had more when this run was "
+                f"interrupted; {EXPECTED_THE_SAME}"
             )
 
 
-def _add(digest: Any, sentence: Sentence) -> None:
-    digest.update(sentence.text.encode() + b"\n")
-
-
-def _check_finished(output: Path, parts: Parts, sentences: Iterator[Sentence]) -> int:
+def _check_finished(output: Path, parts: Parts, sentences: _Input) -> int:
     """
     Return the number of sentences, and remove the partial folder of a run that was killed after it
     had written `output`. Raise a `ValueError` if `output` was made from other sentences.
     """
-    digest, count = hashlib.blake2b(digest_size=16), 0
-    for sentence in sentences:
-        _add(digest, sentence)
-        count += 1
+    for _ in sentences:
+        pass
     about = read_attribute(output)
-    if about is None or about["digest"] != digest.hexdigest():
+    if about is None or about["digest"] != sentences.digest.hexdigest():
         raise ValueError(
             f"{output} exists and was made from another text, expected a new file; --force "
             "replaces it"
@@ -280,4 +269,4 @@ def _check_finished(output: Path, parts: Parts, sentences: Iterator[Sentence]) -
     with contextlib.suppress(OSError, ValueError):  # an unfinished or damaged run is left alone
         if parts.settings().get("finished") == about["digest"]:
             parts.remove()
-    return count
+    return sentences.count
