@@ -9,7 +9,7 @@ import logging
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import chain
-from operator import attrgetter, call, is_, itemgetter
+from operator import attrgetter, is_, itemgetter
 from typing import Any, ParamSpec, TypeVar, cast
 
 import torch
@@ -40,18 +40,19 @@ _defined_methods: dict[Any, tuple[Any, ...]] = {
     kind: _methods(kind)
     for kind in (torch.nn.Linear, torch.nn.Conv1d, torch.nn.Embedding, torch.nn.ModuleList)
 }
-_contents = itemgetter(0, 1)  # of what a `_reader` reads
-CONV_SETTINGS = "stride", "padding", "dilation", "groups", "padding_mode"
-_settings = itemgetter(*CONV_SETTINGS)
+_settings = itemgetter("stride", "padding", "dilation", "groups", "padding_mode")
 _USUAL_SETTINGS = (1,), (0,), (1,), 1, "zeros"
-# Attribute of a module with the last result of `while_unchanged`, and its `_Look`.
+# Dictionaries of a module whose content decides whether it is plain. Programs that were written for
+# AllenNLP's token layer set its activation in the last one.
+_PLACES = *torch_private.HOOKS, "_parameters", "_modules", "_options"
+# Attribute of a module with the `_Look` and the result of the last `while_unchanged`.
 CHECK = "_plain_check"
 Result = TypeVar("Result")
 P = ParamSpec("P")
 Returned = TypeVar("Returned")
 Kind = TypeVar("Kind", bound=type[Any])
 # Layer, its expected class, and whether it has a bias.
-Layer = tuple[torch.nn.Module, Any, bool]
+Layer = tuple[Any, Any, bool]
 
 
 def plain_class(kind: Kind) -> Kind:
@@ -71,43 +72,31 @@ def plain_affines(layers: Iterable[Layer]) -> list[Affine] | None:
     Layers that PyTorch prunes, normalizes or parametrizes are plain here, if their weight is the
     same at each use: it is computed as a call of the layer would compute it.
     """
-    found = []
+    found, exports = [], torch.compiler.is_exporting()
     for layer, kind, has_bias in layers:
-        affine = _affine(layer, kind, has_bias)
-        if affine is None:
+        # An export replaces weights and calls; `export_onnx` has checked the layers.
+        reason = None if exports else _of_all_modules() or _not_plain(layer, kind)
+        if reason is None:
+            for hook in layer._forward_pre_hooks.values():
+                hook(layer, ())
+            weight, bias = layer.weight, layer.bias
+            if not exports and not (
+                type(weight) in TENSORS
+                and weight.layout is torch.strided
+                and (type(bias) in TENSORS if has_bias else bias is None)
+                and (kind is not torch.nn.Conv1d or _settings(vars(layer)) == _USUAL_SETTINGS)
+            ):
+                reason = f"a {kind.__name__} has other weights or settings than it was made with"
+        if reason is not None:
+            say_slower(reason)
             return None
-        found.append(affine)
+        found.append(Affine(weight, bias))
     return found
-
-
-def _affine(layer: Any, kind: type[Any], has_bias: bool) -> Affine | None:
-    """Return weight and bias as a call of the layer would compute them; or log why not."""
-    # An export replaces weights and calls; `export_onnx` has checked the layers.
-    reason = None if torch.compiler.is_exporting() else _of_all_modules() or _not_plain(layer, kind)
-    if reason is None:
-        for hook in layer._forward_pre_hooks.values():
-            hook(layer, ())
-        weight, bias = layer.weight, layer.bias
-        if torch.compiler.is_exporting() or (
-            _is_dense(weight)
-            and (type(bias) in TENSORS if has_bias else bias is None)
-            and (kind is not torch.nn.Conv1d or _settings(layer.__dict__) == _USUAL_SETTINGS)
-        ):
-            return Affine(weight, bias)
-        reason = f"a {kind.__name__} has other weights or settings than it was made with"
-    say_slower(reason)
-    return None
-
-
-def _is_dense(weight: Any) -> bool:
-    return type(weight) in TENSORS and weight.layout is torch.strided
 
 
 def is_plain(layer: torch.nn.Module, kind: type[Any]) -> bool:
     """Return whether a layer without weights of its own is plain; log it if it is not."""
-    if _of_all_modules() is None and _is_plain(layer, kind):
-        return True
-    if torch.compiler.is_exporting():
+    if torch.compiler.is_exporting() or (_of_all_modules() is None and _is_plain(layer, kind)):
         return True
     say_slower(f"a {kind.__name__} was replaced or hooked")
     return False
@@ -130,76 +119,53 @@ def depends_on_parameters_alone(module: torch.nn.Module) -> bool:
 
 class _Look:
     """
-    Snapshot of all that decides whether a module and those within it stay plain: their classes,
-    attributes, parameters, hooks and settings. It is compared before every call, when none of it is
-    in the processor's caches, so it is read in few steps.
+    Snapshot of all that decides whether a module and those within it stay plain: their classes and
+    attributes, and what is in the dictionaries of `_PLACES`. It is compared before every call, when
+    none of it is in the processor's caches, so it is read in few steps.
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
-        modules: list[Any] = list(all_modules(module))
+        modules = list(all_modules(module))
         self._within = modules[1:]  # without the first, which would make a reference cycle
-        self._attributes = list(map(vars, self._within))
-        classes: list[Any] = list(map(type, modules))
-        self._readers = list(map(_reader, classes))
-        self._classes = list(dict.fromkeys(classes))
-        self._num_handles = torch_private.num_hook_handles()
-        self._hooks = list(chain.from_iterable(map(_hooks, map(vars, modules))))
-        self._identical, self._equal = self._now(module)
+        self._classes: list[Any] = list(dict.fromkeys(map(type, modules)))
+        places = [one[name] for one in map(vars, modules) for name in _PLACES if name in one]
+        inner = [one for place in places for one in place.values() if isinstance(one, dict)]
+        self._places = [*places, *inner]
+        self._identical = self._now(module)
+        self._attributes = list(map(dict, self._attributes_now(module)))
 
-    def _now(self, module: torch.nn.Module) -> tuple[list[Any], list[Any]]:
-        """Return what must stay identical, and what must stay equal, which is faster to compare."""
-        attributes = [vars(module), *self._attributes]
-        read = list(map(call, self._readers, attributes))
-        contents = gc.get_referents(*chain.from_iterable(map(_contents, read)))
-        # The referents of a module are its class and its dictionary of attributes.
-        identical = [type(module), *gc.get_referents(*self._within), *contents]
-        # A method that is set is one more attribute.
-        return identical, [read, list(map(tuple, attributes)), list(map(_methods, self._classes))]
+    def _now(self, module: torch.nn.Module) -> list[Any]:
+        methods = chain.from_iterable(map(_methods, self._classes))
+        values = gc.get_referents(*self._places)  # the fastest way to get them all
+        return [type(module), *map(type, self._within), *methods, *values]
+
+    def _attributes_now(self, module: torch.nn.Module) -> list[dict[str, Any]]:
+        return [{**vars(module), CHECK: None}, *map(vars, self._within)]
 
     def is_same(self, module: torch.nn.Module) -> bool:
-        """Return whether nothing has changed, and no module has hooks."""
-        if any(self._hooks):
+        """Return whether nothing has changed."""
+        now = self._now(module)
+        if len(now) != len(self._identical) or not all(map(is_, now, self._identical)):
             return False
-        identical, equal = self._now(module)
-        if len(identical) != len(self._identical) or not all(map(is_, identical, self._identical)):
+        try:
+            return self._attributes_now(module) == self._attributes
+        except (RuntimeError, ValueError):  # another tensor or array, which has no truth value
             return False
-        handles = torch_private.num_hook_handles()
-        if handles != self._num_handles:  # a dictionary of hooks may be a new one
-            hooks = chain.from_iterable(map(_hooks, [vars(module), *self._attributes]))
-            if not all(map(is_, hooks, self._hooks)):
-                return False
-            self._num_handles = handles
-        return equal == self._equal
-
-
-@functools.cache
-def _reader(kind: Any) -> Any:
-    """Return a function that reads parameters, children, hooks and settings from attributes."""
-    settings = CONV_SETTINGS if kind is torch.nn.Conv1d else getattr(kind, "SETTINGS", ())
-    functions = [one for one in settings if callable(one)]
-    names = [one for one in settings if not callable(one)]
-    read = itemgetter("_parameters", "_modules", *torch_private.HOOKS, *names)
-    return (lambda own: (*read(own), *(one(own) for one in functions))) if functions else read
 
 
 def while_unchanged(module: torch.nn.Module, check: Callable[[], Result | None]) -> Result | None:
     """
     Return the result of `check`, which is not called again while the module and those within it
-    have the same children, parameters and settings, and no hooks.
-
-    `None` stands for a module that is not plain, and is not remembered. A class names the settings
-    that `check` reads in `SETTINGS`; a function there reads one from the attributes.
+    have the same classes, attributes, children, parameters and hooks. `None` stands for a module
+    that is not plain, and is not remembered.
     """
-    look, result = vars(module).setdefault(CHECK, [None, None])
-    if look is not None and _of_all_modules() is None and look.is_same(module):
-        return result
-    try:
-        look = _Look(module)  # first: another thread may change a module meanwhile
-    except KeyError:  # a setting became a parameter
-        look = None
+    known = vars(module).get(CHECK)
+    if known and _of_all_modules() is None and known[0].is_same(module):
+        return known[1]
+    look = _Look(module)  # first: another thread may change a module meanwhile
     result = check()
     # A list: tuples are settings, of which digests are made.
-    vars(module)[CHECK] = [None if result is None else look, result]
+    vars(module)[CHECK] = [] if result is None else [look, result]
     return result
 
 
@@ -239,12 +205,6 @@ def plain_weights(find: Callable[[Any], Any]) -> Any:
     return property(functools.wraps(find)(get))
 
 
-def has_hooks(module: torch.nn.Module) -> bool:
-    """Return whether a module has hooks or a `forward` that was assigned."""
-    forward_hooks, *others = _hooks(module.__dict__)
-    return "forward" in module.__dict__ or any(others) or not _only_verify(forward_hooks)
-
-
 def runs_as_defined(module: torch.nn.Module, kind: Any) -> bool:
     """
     Return whether a call of the module runs the `forward` that `kind`, or a subclass of it in this
@@ -253,9 +213,14 @@ def runs_as_defined(module: torch.nn.Module, kind: Any) -> bool:
     if module in _call.weights:
         return True
     cls: Any = type(module)
+    own, (forward_hooks, *others) = vars(module), _hooks(vars(module))
     defined = (_defined_methods[one] for one in cls.__mro__ if one in _defined_methods)
     return (
-        isinstance(module, kind) and _methods(cls) == next(defined, None) and not has_hooks(module)
+        isinstance(module, kind)
+        and _methods(cls) == next(defined, None)
+        and "forward" not in own
+        and not any(others)
+        and _only_verify(forward_hooks)
     )
 
 
@@ -308,7 +273,7 @@ def _not_plain(layer: Any, kind: Any) -> str | None:
     )
     if cls is not kind and not is_parametrized:
         return f"a {cls.__module__}.{cls.__qualname__} takes the place of a {kind.__name__}"
-    if not _is_as_defined(kind):
+    if _defined_methods.get(kind) != _methods(kind):
         return f"a method of {kind.__name__} was replaced"
     forward, pre, *others = _hooks(own)
     if any(others) or not _only_verify(forward) or not all(map(_only_reweights, pre.values())):
@@ -368,11 +333,6 @@ def _functions() -> tuple[Any, ...]:
 
 
 _FUNCTIONS = _functions()
-
-
-def _is_as_defined(kind: Any) -> bool:
-    """Return whether a class is one of `plain_class`, and its methods were not replaced."""
-    return _defined_methods.get(kind) == _methods(kind)
 
 
 @functools.cache

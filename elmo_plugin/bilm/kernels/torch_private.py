@@ -13,7 +13,6 @@ from typing import Any
 import torch
 from torch.autograd import forward_ad
 from torch.nn.modules import module as torch_module
-from torch.utils.hooks import RemovableHandle
 
 # Where `torch.nn.Module` stores hooks, parameters and children.
 HOOKS = "_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks"
@@ -116,11 +115,6 @@ def layer_calls() -> tuple[Any, Any]:
         getattr(torch.nn.Module, "_call_impl", None),
         getattr(torch.nn.Conv1d, "_conv_forward", None),
     )
-
-
-def num_hook_handles() -> int:
-    """Return a number that grows whenever a hook is registered."""
-    return RemovableHandle.next_id
 
 
 def is_in_backward() -> bool:

@@ -49,8 +49,6 @@ class Highways(torch.nn.Module):
     the rows of the transform, then of the gate. bilm-tf's gate "carry" is 1 minus this gate.
     """
 
-    SETTINGS = "_activation", "_input_dim"
-
     def __init__(self, dim: int, num_layers: int) -> None:
         super().__init__()
         self._activation: Callable[[torch.Tensor], torch.Tensor] = functional.relu
@@ -84,11 +82,6 @@ class CharCnn(WeightsModule):
     greatest_id = NUM_CHARACTER_EMBEDDINGS
     boundaries = (BEGIN_OF_SENTENCE, END_OF_SENTENCE)
     token_row: Callable[[str, int], numpy.ndarray] = staticmethod(token_row)
-    # What `plain_weights` reads, besides parameters.
-    SETTINGS = (
-        "_activation", "num_convolutions", "padding_id",
-        lambda own: own["_options"]["char_cnn"]["activation"],
-    )  # fmt: skip
 
     def __init__(
         self, options: ElmoOptions, num_embeddings: int = NUM_CHARACTER_EMBEDDINGS

@@ -60,9 +60,6 @@ class LstmCellWithProjection(WeightsModule):
     reversed already.
     """
 
-    # What `plain_weights` reads, besides parameters.
-    SETTINGS = ("_clips_set", *CLIPS.values())
-
     def __init__(
         self,
         input_dim: int,
@@ -107,7 +104,9 @@ class LstmCellWithProjection(WeightsModule):
             if not value >= 0:
                 raise ValueError(f"{name} is {value!r}, expected a number from 0, or None")
             value = float(value)
-        if own_name in CLIPS.values():  # a tensor may be equal to the number before
+        if (
+            own_name in CLIPS.values()
+        ):  # `_Look` shall see a tensor that is equal to the number before
             vars(self)["_clips_set"] = object()
         super().__setattr__(own_name, value)
 
