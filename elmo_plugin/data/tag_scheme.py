@@ -44,19 +44,18 @@ class TagScheme:
         # E; "BIO" a B that IOB1 forbids; "IOB1" an I that BIO forbids; "not BIOUL" a tag that BIOUL
         # forbids.
         self._first: Dict[str, Tuple[int, str]] = {}
+        self._error = ""
 
     def read(self, sentence: Iterable[Tuple[int, str]]) -> None:
-        """
-        Collect evidence of the scheme from a sentence: line number and tag of each token. Raise a
-        `ValueError` that begins with the line number if a tag is in no known scheme.
-        """
+        """Collect evidence of the scheme from a sentence: line number and tag of each token."""
         previous_prefix, previous_type = "O", ""
         evidence = (0, "O")
         for evidence in sentence:
             try:
                 prefix, span_type = split_tag(evidence[1])
             except ValueError as error:
-                raise ValueError(f"{evidence[0]}: {error}") from None
+                self._error = self._error or f"{evidence[0]}: {error}"
+                return
             same_type = previous_prefix != "O" and previous_type == span_type
             if prefix in ("U", "L"):
                 self._first.setdefault("BIOUL", evidence)
@@ -73,9 +72,11 @@ class TagScheme:
     def name(self) -> Optional[str]:
         """
         Return the scheme of the sentences read so far: `IOB1`, `BIO`, `BIOUL` or `BIOES`, or `None`
-        if all tags are `O`. Raise a `ValueError` that begins with the line number if the tags mix
-        schemes.
+        if all tags are `O`. Raise a `ValueError` that begins with the line number if a tag is in no
+        known scheme, or the tags mix schemes.
         """
+        if self._error:
+            raise ValueError(self._error)
         first = self._first
         if "BIOUL" in first:
             line_number, tag = first["BIOUL"]

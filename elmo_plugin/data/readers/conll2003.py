@@ -103,16 +103,23 @@ class Conll2003DatasetReader(ShardingReader):
                 )
             convert_to_coding_scheme = None if coding_scheme == "IOB1" else coding_scheme
         super().__init__(token_indexers, **kwargs)
-        self._columns = _Columns(columns)
+        self._has_own_columns = columns is not None
+        self._columns = list(columns or COLUMNS)
+        twice = [name for name in COLUMNS if self._columns.count(name) > 1]
+        if "word" not in self._columns or twice:
+            raise ConfigurationError(
+                f"found the columns {self._columns}, expected word once, and ner, pos and chunk at "
+                'most once, such as ["word", "ner"]'
+            )
         labels = [] if tag_label is None else [("tag", tag_label)]
         for kind, label in [*labels, *(("feature", label) for label in feature_labels)]:
             if label not in LABELS:
                 raise ConfigurationError(
                     f"unknown {kind} label type: {label}; expected ner, pos or chunk"
                 )
-            if label not in self._columns.names:
+            if label not in self._columns:
                 raise ConfigurationError(
-                    f"found the columns {self._columns.names} without {label!r}, which tag_label "
+                    f"found the columns {self._columns} without {label!r}, which tag_label "
                     "or feature_labels names; expected it among them"
                 )
         if convert_to_coding_scheme not in (None, "BIOUL"):
@@ -127,53 +134,64 @@ class Conll2003DatasetReader(ShardingReader):
 
     def _read(self, file_path: PathOrStr) -> Iterable[Instance]:
         local_path = cached_path(str(file_path))
-        self._check(local_path, str(file_path))
-        sentences = self._columns.read_sentences(local_path, str(file_path))
-        for sentence in self.shard_iterable(sentences):
-            columns = {
-                name: [row.columns[name] for row in sentence] for name in sentence[0].columns
-            }
-            yield self.text_to_instance(
-                [Token(word) for word in columns["word"]],
-                columns.get("pos"),
-                columns.get("chunk"),
-                columns.get("ner"),
-            )
+        self._check(self._sentences(local_path, str(file_path)), str(file_path))
+        for sentence in self.shard_iterable(self._sentences(local_path, str(file_path))):
+            columns = {name: [row.columns[name] for row in sentence] for name in self._columns}
+            tags = (columns.get(name) for name in ("pos", "chunk", "ner"))
+            yield self.text_to_instance([Token(word) for word in columns["word"]], *tags)
 
-    def _check(self, local_path: Union[str, Path], file_name: str) -> None:
-        """Read the whole file once to check its columns and its tag schemes."""
+    def _check(self, sentences: Iterable[List[Row]], file_name: str) -> None:
+        """Read all sentences of a file once to check its columns and its tag schemes."""
         used = self.feature_labels | {self.tag_label}
         schemes = {column: TagScheme() for column in SPAN_COLUMNS if column in used}
-        # Error messages for unknown or mixed schemes, by column; raised only if tags are converted.
-        problems: Dict[str, str] = {}
-        num_sentences = 0
-        for sentence in self._columns.read_sentences(local_path, file_name):
-            num_sentences += 1
+        empty = True
+        for sentence in sentences:
+            empty = False
             for column, scheme in schemes.items():
-                try:
-                    if column not in problems:
-                        scheme.read((row.line_number, row.columns[column]) for row in sentence)
-                except ValueError as error:
-                    problems[column] = f"{file_name}:{error}"
-        if num_sentences == 0:
+                scheme.read((row.line_number, row.columns[column]) for row in sentence)
+        if empty:
             raise ValueError(
                 f"{file_name}:1: no sentence in this file; "
-                f"expected lines of {' '.join(self._columns.names)}"
+                f"expected lines of {' '.join(self._columns)}"
             )
         for column, scheme in schemes.items():
-            found = None
             try:
-                found = scheme.name()
+                found = scheme.name() or "no scheme, all O"
+                logger.info("%s: the %s column is in %s", file_name, column, found)
             except ValueError as error:
-                problems.setdefault(column, f"{file_name}:{error}")
-            if column not in problems:
-                logger.info(
-                    "%s: the %s column is in %s", file_name, column, found or "no scheme, all O"
-                )
-            elif self.convert_to_coding_scheme:
-                raise ValueError(f"{problems[column]} ({column} column)")
+                problem = f"{file_name}:{error} ({column} column)"
+                if self.convert_to_coding_scheme:
+                    raise ValueError(problem) from None
+                logger.warning("%s; tags stay as they are", problem)
+
+    def _sentences(self, local_path: Union[str, Path], file_name: str) -> Iterator[List[Row]]:
+        """Yield the rows of each sentence. `file_name` is the file's name in error messages."""
+        sentence: List[Row] = []
+        for line_number, line in read_lines(local_path, file_name):
+            line = line.strip(" \t\r\n")
+            by_tabs = self._has_own_columns and "\t" in line
+            columns = line.split("\t") if by_tabs else BLANKS.split(line)
+            fits = len(columns) == len(self._columns)
+            comment = self._has_own_columns and line.startswith("#") and not fits
+            if not line.strip() or columns[0] == "-DOCSTART-" or comment:
+                if sentence:
+                    yield sentence
+                    sentence = []
+            elif fits and all(columns):
+                columns = [column.strip(" ") for column in columns]
+                sentence.append(Row(line_number, dict(zip(self._columns, columns))))
             else:
-                logger.warning("%s (%s column); tags stay as they are", problems[column], column)
+                raise ValueError(
+                    f"{file_name}:{line_number}: {sum(map(bool, columns))} columns: "
+                    f"{quoted(line)}; expected {len(self._columns)}: {' '.join(self._columns)}"
+                    + (
+                        ""
+                        if self._has_own_columns
+                        else "; the reader's argument `columns` names others"
+                    )
+                )
+        if sentence:
+            yield sentence
 
     def text_to_instance(
         self,
@@ -212,44 +230,3 @@ class Conll2003DatasetReader(ShardingReader):
             if column == self.tag_label:
                 fields["tags"] = GoldTagsField(tags, sequence, self.label_namespace)
         return Instance(fields)
-
-
-class _Columns:
-    """
-    Splitter of lines into columns. `names` lists the columns in order; `None` means the four of
-    CoNLL-2003.
-    """
-
-    def __init__(self, names: Optional[List[str]]) -> None:
-        self.names = list(names or COLUMNS)
-        self._given = names is not None
-        twice = [name for name in COLUMNS if self.names.count(name) > 1]
-        if "word" not in self.names or twice:
-            raise ConfigurationError(
-                f"found the columns {self.names}, expected word once, and ner, pos and chunk at "
-                'most once, such as ["word", "ner"]'
-            )
-
-    def read_sentences(self, local_path: Union[str, Path], file_name: str) -> Iterator[List[Row]]:
-        """Yield the rows of each sentence. `file_name` is the file's name in error messages."""
-        sentence: List[Row] = []
-        for line_number, line in read_lines(local_path, file_name):
-            line = line.strip(" \t\r\n")
-            columns = line.split("\t") if self._given and "\t" in line else BLANKS.split(line)
-            fits = len(columns) == len(self.names)
-            comment = self._given and line.startswith("#") and not fits
-            if not line.strip() or columns[0] == "-DOCSTART-" or comment:
-                if sentence:
-                    yield sentence
-                    sentence = []
-            elif fits and all(columns):
-                columns = [column.strip(" ") for column in columns]
-                sentence.append(Row(line_number, dict(zip(self.names, columns))))
-            else:
-                raise ValueError(
-                    f"{file_name}:{line_number}: {sum(map(bool, columns))} columns: "
-                    f"{quoted(line)}; expected {len(self.names)}: {' '.join(self.names)}"
-                    + ("" if self._given else "; the reader's argument `columns` names others")
-                )
-        if sentence:
-            yield sentence

@@ -3,7 +3,7 @@
 import logging
 import re
 from pathlib import Path
-from typing import Any, Dict, Iterable, Iterator, List, NamedTuple, Optional, Tuple
+from typing import Any, Dict, Iterable, Iterator, List, Optional, Tuple
 
 from allennlp.common.file_utils import cached_path
 from allennlp.data import DatasetReader, Field, Instance, Token, TokenIndexer
@@ -28,29 +28,15 @@ CELL = re.compile(r"(\([^()*]+)*\*\)*")
 SPAN_START = re.compile(r"\(([^()*]+)")
 
 
-class Sentence(NamedTuple):
-    """The words of a sentence, and the BIO tags of each predicate's arguments."""
-
-    words: List[str]
-    frames: List[List[str]]
-
-
-def read_sentences(path: Path) -> Iterator[Sentence]:
+def frames(path: Path, rows: List[Row]) -> Iterator[List[str]]:
     """
-    Yield the sentences of a file in CoNLL-2012 format; raise a `ValueError` with path and line if
-    the columns are malformed.
+    Yield the BIO tags of each predicate's arguments in a sentence. Raise a `ValueError` with path
+    and line if the columns are malformed.
     """
-    for rows, _, _ in read_sentence_rows(path):
-        if rows:
-            yield _sentence(path, rows)
-
-
-def _sentence(path: Path, rows: List[Row]) -> Sentence:
-    frames = []
     for column in range(FIRST_PREDICATE_COLUMN, len(rows[0].columns) - 1):
         tags = _bio_tags(path, rows, column)
         if "B-V" in tags:
-            frames.append(tags)
+            yield tags
         elif any(tag != "O" for tag in tags):
             logger.warning(
                 "%s, line %d: column %d has arguments and no (V*; left out",
@@ -58,7 +44,6 @@ def _sentence(path: Path, rows: List[Row]) -> Sentence:
                 rows[0].line_number,
                 column + 1,
             )
-    return Sentence([row.columns[WORD_COLUMN] for row in rows], frames)
 
 
 def _bio_tags(path: Path, rows: List[Row], column: int) -> List[str]:
@@ -151,9 +136,11 @@ class SrlReader(ShardingReader):
 
     def _frames(self, file_path: PathOrStr) -> Iterator[Tuple[List[str], List[str]]]:
         for path in self._files(Path(file_path)):
-            for sentence in read_sentences(path):
-                for tags in sentence.frames or [["O"] * len(sentence.words)]:
-                    yield sentence.words, tags
+            for rows, _, _ in read_sentence_rows(path):
+                if rows:
+                    words = [row.columns[WORD_COLUMN] for row in rows]
+                    for tags in list(frames(path, rows)) or [["O"] * len(words)]:
+                        yield words, tags
 
     def _files(self, path: Path) -> Iterable[Path]:
         found = gold_conll_files(path)

@@ -7,7 +7,7 @@ from allennlp.data.token_indexers import SingleIdTokenIndexer
 from transformers import BertTokenizerFast
 
 from elmo_plugin import compat
-from elmo_plugin.data.readers.srl import SrlReader, read_sentences
+from elmo_plugin.data.readers.srl import SrlReader
 
 EXAMPLES = Path(__file__).parents[3] / "examples/srl"
 
@@ -103,7 +103,8 @@ def test_files_at_any_depth_in_the_order_of_their_paths(tmp_path):
 def test_the_last_sentence_needs_no_blank_line_behind_it(tmp_path):
     path = write(tmp_path / "a.gold_conll", QUIET)
     path.write_text(path.read_text().replace("\n\n#end document\n", ""))
-    assert [sentence.words for sentence in read_sentences(path)] == [["Quiet", "!"]]
+    (instance,) = SrlReader().read(str(path))
+    assert instance["metadata"]["words"] == ["Quiet", "!"]
 
 
 def test_an_empty_file_has_no_instances(tmp_path):
