@@ -204,8 +204,22 @@ class CoreferenceResolver(Model):
         self._allow_crossing_spans = allow_crossing_spans
         self._max_antecedents = max_antecedents
         self._max_training_sentences = max_training_sentences
-        self._check_dimensions(mention_feedforward, antecedent_feedforward, feature_size)
-        span_dim = mention_feedforward.get_input_dim()
+        self._elmo_placement.check_input_of(context_layer, "context_layer")
+        embedded_dim = text_field_embedder.get_output_dim()
+        span_dim = 2 * context_layer.get_output_dim() + feature_size + embedded_dim
+        check_dimensions_match(
+            span_dim,
+            mention_feedforward.get_input_dim(),
+            "span dim (2 context_layer output dims, feature_size, text field embedding dim)",
+            "mention_feedforward input dim",
+        )
+        num_features = 1 + use_speakers + bool(genres)
+        check_dimensions_match(
+            3 * span_dim + num_features * feature_size,
+            antecedent_feedforward.get_input_dim(),
+            f"pair dim (3 span dims, {num_features} feature_size)",
+            "antecedent_feedforward input dim",
+        )
         self._coarse2fine_scorer = torch.nn.Linear(span_dim, span_dim) if coarse_to_fine else None
         self._inference_order = inference_order
         self._span_updating_gated_sum = GatedSum(span_dim) if inference_order > 1 else None
@@ -218,29 +232,6 @@ class CoreferenceResolver(Model):
         # those of sentences, so they hook this module instead.
         self._elmo_placement.is_interpretable_layer |= encode_by_sentence
         initializer(self)
-
-    def _check_dimensions(
-        self,
-        mention_feedforward: FeedForward,
-        antecedent_feedforward: FeedForward,
-        feature_size: int,
-    ) -> None:
-        self._elmo_placement.check_input_of(self._context_layer, "context_layer")
-        embedded_dim = self._text_field_embedder.get_output_dim()
-        span_dim = 2 * self._context_layer.get_output_dim() + feature_size + embedded_dim
-        check_dimensions_match(
-            span_dim,
-            mention_feedforward.get_input_dim(),
-            "span dim (2 context_layer output dims, feature_size, text field embedding dim)",
-            "mention_feedforward input dim",
-        )
-        num_features = 1 + (self._speaker_embedding is not None) + bool(self._genres)
-        check_dimensions_match(
-            3 * span_dim + num_features * feature_size,
-            antecedent_feedforward.get_input_dim(),
-            f"pair dim (3 span dims, {num_features} feature_size)",
-            "antecedent_feedforward input dim",
-        )
 
     def forward(
         self,
@@ -321,8 +312,22 @@ class CoreferenceResolver(Model):
                 expected = expected_antecedents(embeddings, antecedents, scores)
                 embeddings = self._span_updating_gated_sum(embeddings, expected)
                 scores = score(embeddings)
-        labels = None if span_labels is None else span_labels.gather(1, kept)
-        return self._decode(scores, antecedents, top.spans, kept_mask, labels, metadata)
+        # Spans that are padding must not be linked.
+        predicted = (scores.argmax(dim=2) - 1).masked_fill(~kept_mask, -1)
+        output: Dict[str, Any] = {
+            "top_spans": top.spans,
+            "antecedent_indices": antecedents.indices,
+            "predicted_antecedents": predicted,
+        }
+        if span_labels is not None:
+            labels = span_labels.gather(1, kept)
+            output["loss"] = marginal_loss(scores, labels, kept_mask, antecedents)
+            gold = [{"clusters": clusters} for clusters in from_metadata(metadata, "clusters")]
+            self._mention_recall(top.spans.masked_fill(~kept_mask.unsqueeze(2), -1), gold)
+            self._conll_coref_scores(top.spans, antecedents.indices, predicted, gold)
+        if metadata is not None:
+            output["document"] = [document["original_text"] for document in metadata]
+        return output
 
     def _encode(
         self, text: TextFieldTensors, metadata: Optional[List[Dict[str, Any]]]
@@ -418,32 +423,6 @@ class CoreferenceResolver(Model):
                 )
             ids.append(known.index(genre) if genre else -1)
         return torch.tensor(ids)
-
-    def _decode(
-        self,
-        scores: torch.Tensor,
-        antecedents: Antecedents,
-        spans: torch.Tensor,
-        mask: torch.Tensor,
-        labels: Optional[torch.Tensor],
-        metadata: Optional[List[Dict[str, Any]]],
-    ) -> Dict[str, Any]:
-        """Link spans, compute the loss, and update the metrics. Return the result of `forward`."""
-        # Spans that are padding must not be linked.
-        predicted = (scores.argmax(dim=2) - 1).masked_fill(~mask, -1)
-        output: Dict[str, Any] = {
-            "top_spans": spans,
-            "antecedent_indices": antecedents.indices,
-            "predicted_antecedents": predicted,
-        }
-        if labels is not None:
-            output["loss"] = marginal_loss(scores, labels, mask, antecedents)
-            gold = [{"clusters": clusters} for clusters in from_metadata(metadata, "clusters")]
-            self._mention_recall(spans.masked_fill(~mask.unsqueeze(2), -1), gold)
-            self._conll_coref_scores(spans, antecedents.indices, predicted, gold)
-        if metadata is not None:
-            output["document"] = [document["original_text"] for document in metadata]
-        return output
 
     def make_output_human_readable(self, output_dict: Dict[str, Any]) -> Dict[str, Any]:
         """

@@ -138,7 +138,7 @@ class CrfTagger(Model):
         self.text_field_embedder = text_field_embedder
         self._elmo = elmo
         self.encoder = encoder
-        self.dropout = torch.nn.Dropout(dropout) if dropout else None
+        self.dropout = torch.nn.Dropout(dropout or 0.0)
         self._feedforward = feedforward
         self._unseen_labels = UnseenLabels(vocab, label_namespace)
         self.num_tags = vocab.get_vocab_size(label_namespace)
@@ -239,10 +239,10 @@ class CrfTagger(Model):
             tokens, self.text_field_embedder, self._elmo
         )
         embedded = self._elmo_placement(embedded)
-        encoded = self.encoder(self._drop(embedded), mask)
+        encoded = self.encoder(self.dropout(embedded), mask)
         # Shape: (batch_size, num_tokens, encoder output dim, plus ELMo's if it is placed there)
         encoded = self._elmo_placement.concatenate(encoded, output_elmo)
-        encoded = self._drop(encoded)
+        encoded = self.dropout(encoded)
         if self._feedforward is not None:
             encoded = self._feedforward(encoded)
         logits = self.tag_projection_layer(encoded)
@@ -269,9 +269,6 @@ class CrfTagger(Model):
             output["loss"] = -self.crf(logits[known], tags[known], loss_mask[known])
             self._score(output["tags"], logits, tags, mask)
         return output
-
-    def _drop(self, tensor: torch.Tensor) -> torch.Tensor:
-        return tensor if self.dropout is None else self.dropout(tensor)
 
     def _score(
         self,
