@@ -56,26 +56,6 @@ def test_speakers_and_genre(predictor):
     assert [output["document"] for output in documents] == [[*SENTENCES[0], *SENTENCES[1]]] * 2
 
 
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({"text": "a"}, r"found the keys \['text'\]; expected a string as `document`"),
-        ({"document": 3}, "expected a string"),
-        ({"document": "a", "sentences": [["a"]]}, "expected a string"),
-        ({"sentences": ["a"]}, "a list of lists of strings"),
-        ({"document": " "}, "an empty document"),
-        ({"sentences": [[]]}, "without words"),
-        ({"sentences": [["a"]], "speakers": []}, "expected 1: a name for each sentence"),
-        ({"sentences": [["a"]], "speakers": [["x", "y"]]}, r"found \[2\] speakers by sentence"),
-        ({"sentences": [["a"]], "speakers": [3]}, "found the speaker 3, expected a name"),
-        ({"document": "a", "speakers": ["x"]}, "speakers of an untokenized document"),
-    ],
-)
-def test_inputs_that_do_not_fit_are_errors(predictor, inputs, message):
-    with pytest.raises(ValueError, match=message):
-        predictor.predict_json(inputs)
-
-
 def test_mentions_are_replaced_by_the_first_of_their_cluster():
     words = ["Anna", "fed", "her", "old", "cat", ".", "It", "saw", "the", "nice", "woman", "."]
     spaces = [True, True, True, True, False, True, True, True, True, True, False, False]

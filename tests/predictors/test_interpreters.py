@@ -302,6 +302,15 @@ def test_embedders_that_a_model_got_later_are_called(name, bilm_files):
     assert [one.called for one in later.values()] == [True, True]
 
 
+def test_the_most_probable_label_becomes_gold():
+    made = predictor("snli", "words", None)
+    instance = made._json_to_instance(TASKS["snli"].inputs)
+    outputs = {"label_logits": [0.1, 2.0, -1.0]}
+    (labeled,) = made.predictions_to_labeled_instances(instance, outputs)
+    assert labeled["label"].label == 1
+    assert "label" not in instance.fields
+
+
 def test_an_instance_needs_one_predicate(bilm_files):
     made = predictor("srl", "words", bilm_files)
     with pytest.raises(ValueError, match="found 2 predicates, expected one"):

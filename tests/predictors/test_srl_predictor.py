@@ -1,5 +1,4 @@
 import json
-from pathlib import Path
 
 import pytest
 import spacy
@@ -10,12 +9,11 @@ from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.models.archival import archive_model
 
-import elmo_plugin.plugin  # noqa: F401
-from elmo_plugin.data.readers.srl import SrlReader
 from elmo_plugin.predictors.srl import SemanticRoleLabelerPredictor
 from tests.cases import first_quick
+from tests.models.tasks import ner
+from tests.predictors.test_interpreters import predictor as task_predictor
 
-EXAMPLES = Path(__file__).parents[2] / "examples/srl"
 without_model = pytest.mark.skipif(
     spacy.util.is_package("en_core_web_sm"), reason="spaCy's en_core_web_sm is installed"
 )
@@ -23,18 +21,7 @@ without_model = pytest.mark.skipif(
 
 @pytest.fixture(scope="module")
 def predictor():
-    reader = SrlReader()
-    vocab = Vocabulary.from_instances(reader.read(str(EXAMPLES / "dev")))
-    params = {
-        "type": "srl",
-        "text_field_embedder": {
-            "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 4}}
-        },
-        "encoder": {"type": "alternating_lstm", "input_size": 6, "hidden_size": 5, "num_layers": 2},
-        "binary_feature_dim": 2,
-    }
-    model = Model.from_params(Params(params), vocab=vocab).eval()
-    return SemanticRoleLabelerPredictor(model, reader)
+    return task_predictor("srl", "words", None)
 
 
 def test_given_words_and_indices(predictor):
@@ -96,13 +83,7 @@ def pos_tagger(folder, tags, predicted):
     """An archive of a tagger of parts of speech that predicts one tag for every word."""
     config = {
         "dataset_reader": {"type": "conll2003", "tag_label": "pos"},
-        "model": {
-            "type": "crf_tagger",
-            "text_field_embedder": {
-                "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": 2}}
-            },
-            "encoder": {"type": "lstm", "input_size": 2, "hidden_size": 2},
-        },
+        "model": ner(),
     }
     vocab = Vocabulary(non_padded_namespaces=["labels"])
     for tag in tags:
@@ -155,27 +136,6 @@ def test_a_tagger_finds_verbs_and_auxiliaries(predictor, monkeypatch):
     assert found == predictor.predict_tokenized(["The", "door", "was", "sold", "."])
     monkeypatch.setattr(nlp, "lang", "de")
     assert [frame["verb"] for frame in predictor.predict("The door was sold.")["verbs"]] == ["sold"]
-
-
-@pytest.mark.parametrize(
-    ("inputs", "message"),
-    [
-        ({"verbs": [0]}, r"found the keys \['verbs'\]; expected a string as `sentence`"),
-        ({"sentence": 3}, "expected a string as `sentence`"),
-        ({"tokens": "a b"}, "a list of strings"),
-        ({"tokens": ["a", 1]}, "a list of strings"),
-        ({"tokens": ["a"], "sentence": "a"}, "expected a string as `sentence` or a list"),
-        ({"tokens": ["a", "b"], "verbs": ["c"]}, r"found 'c', expected a word of \['a', 'b'\]"),
-        ({"tokens": ["a", "b"], "verbs": [2]}, "found 2, .* token index below 2"),
-        ({"tokens": ["a", "b"], "verbs": [-1]}, "found -1"),
-        ({"tokens": ["a", "b"], "verbs": 1}, "verbs: found 1, expected a list"),
-        ({"tokens": ["a", "b"], "verbs": "a"}, "verbs: found 'a', expected a list"),
-        ({"tokens": ["a", ""], "verbs": [0]}, "tokens: found an empty one in"),
-    ],
-)
-def test_wrong_inputs_are_named(predictor, inputs, message):
-    with pytest.raises(ValueError, match=message):
-        predictor.predict_json(inputs)
 
 
 def test_no_sentences():
