@@ -8,10 +8,11 @@ from allennlp.common import Params
 from allennlp.data import DatasetReader, Instance, Vocabulary
 from allennlp.models import Model
 
+from tests.models.tasks import WORD_DIM, embedder, lstm, relu
+
 WORDS = "the a dog cat Anna Ben she he it saw fed lost . 's".split()  # noqa: SIM905
 MAX_SPAN_WIDTH = 4
 FEATURE_SIZE = 3
-WORD_DIM = 5
 CONTEXT_DIM = 6
 
 
@@ -37,31 +38,18 @@ def reader(**arguments: Any) -> DatasetReader:
     )
 
 
-def relu(input_dim: int, dim: int = 7, num_layers: int = 2) -> Dict[str, Any]:
-    return {
-        "input_dim": input_dim,
-        "num_layers": num_layers,
-        "hidden_dims": dim,
-        "activations": "relu",
-        "dropout": 0.2,
-    }
-
-
 def config(num_features: int = 1, elmo_dim: int = 0, **arguments: Any) -> Dict[str, Any]:
     span_dim = 2 * CONTEXT_DIM + FEATURE_SIZE + WORD_DIM
+
+    def layers(input_dim: int) -> Dict[str, Any]:
+        return {**relu(input_dim, 7, dropout=0.2), "num_layers": 2}
+
     return {
         "type": "coref",
-        "text_field_embedder": {
-            "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": WORD_DIM}}
-        },
-        "context_layer": {
-            "type": "lstm",
-            "input_size": WORD_DIM + elmo_dim,
-            "hidden_size": CONTEXT_DIM // 2,
-            "bidirectional": True,
-        },
-        "mention_feedforward": relu(span_dim),
-        "antecedent_feedforward": relu(3 * span_dim + num_features * FEATURE_SIZE),
+        "text_field_embedder": embedder(),
+        "context_layer": {**lstm(WORD_DIM + elmo_dim), "hidden_size": CONTEXT_DIM // 2},
+        "mention_feedforward": layers(span_dim),
+        "antecedent_feedforward": layers(3 * span_dim + num_features * FEATURE_SIZE),
         "feature_size": FEATURE_SIZE,
         "max_span_width": MAX_SPAN_WIDTH,
         "spans_per_word": 0.4,

@@ -11,9 +11,9 @@ from allennlp.data.tokenizers import WhitespaceTokenizer
 from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer
 from elmo_plugin.data.readers.squad import SquadReader
 from elmo_plugin.models.bidaf_self_attention import BidafSelfAttention
+from tests.models.tasks import WORD_DIM, embedder, lstm
 
 DIM = 6  # of every biGRU's output
-WORD_DIM = 5
 
 # Question, passage, marked answers.
 QUESTIONS = [
@@ -30,19 +30,12 @@ QUESTIONS = [
 
 
 def gru(input_size):
-    return {
-        "type": "gru",
-        "input_size": input_size,
-        "hidden_size": DIM // 2,
-        "bidirectional": True,
-    }
+    return {**lstm(input_size), "type": "gru", "hidden_size": DIM // 2}
 
 
 def squad(elmo=None, elmo_dim=0, at_input=False, at_output=False, **arguments):
     params = {
-        "text_field_embedder": {
-            "token_embedders": {"tokens": {"type": "embedding", "embedding_dim": WORD_DIM}}
-        },
+        "text_field_embedder": embedder(),
         "phrase_layer": gru(WORD_DIM + at_input * elmo_dim),
         "residual_encoder": gru(DIM),
         "span_start_encoder": gru(DIM),
@@ -73,14 +66,12 @@ class WhitespaceTokenizerWithOffsets(WhitespaceTokenizer):
 
 
 def instances(questions=QUESTIONS, elmo=False, **arguments):
-    made = []
+    made, used = [], reader(elmo, **arguments)
     for text, passage, answers in questions:
-        spans = [(passage.index(answer), passage.index(answer) + len(answer)) for answer in answers]
-        instance = reader(elmo, **arguments).text_to_instance(
-            text, passage, char_spans=spans, answer_texts=answers
-        )
-        reader(elmo).apply_token_indexers(instance)
-        made.append(instance)
+        starts = [passage.index(answer) for answer in answers]
+        spans = [(start, start + len(answer)) for start, answer in zip(starts, answers)]
+        made.append(used.text_to_instance(text, passage, None, spans, answers))
+        used.apply_token_indexers(made[-1])
     return made
 
 

@@ -18,13 +18,12 @@ from tests.models import numpy_coref
 from tests.models.coref_cases import (
     CONTEXT_DIM,
     MAX_SPAN_WIDTH,
-    WORD_DIM,
     build,
     config,
     document,
     reader,
 )
-from tests.models.tasks import tensors
+from tests.models.tasks import WORD_DIM, tensors
 from tests.tiny_bilm import SMALLEST
 
 GENRES = ["talk", "news"]
