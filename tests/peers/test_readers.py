@@ -2,6 +2,7 @@
 
 import importlib
 import random
+from pathlib import Path
 
 import pytest
 from allennlp.data.fields import IndexField, LabelField, MetadataField, TextField
@@ -19,6 +20,7 @@ pytest.importorskip(
 Tree = pytest.importorskip("nltk.tree").Tree
 pytestmark = pytest.mark.peers
 
+EXAMPLES = Path(__file__).parents[2] / "examples"
 CUT = {"passage_length_limit": 20, "question_length_limit": 4}
 SKIPPED = {"passage_length_limit": 12, "skip_impossible_questions": True}
 # Reader, its module in allennlp-models, file, number of instances that are fewer, arguments.
@@ -62,14 +64,15 @@ def content(field, keys):
     return field.label if isinstance(field, LabelField) else field.labels
 
 
-@pytest.mark.parametrize(("reader", "module", "path", "fewer", "arguments"), READERS)
-def test_instances_are_the_same(reader, module, path, fewer, arguments, repository, request):
-    if "bert_model_name" in arguments:
-        arguments = {"bert_model_name": request.getfixturevalue("bert")}
+def read_both(reader, module, path, constructor=None, **arguments):
+    """Instances by allennlp-models' reader and by ours."""
     stock = getattr(importlib.import_module(f"allennlp_models.{module}"), reader.__name__)
-    expected, found = (
-        list(one(**arguments).read(str(repository / "examples" / path))) for one in (stock, reader)
-    )
+    for one in (stock, reader):
+        make = getattr(one, constructor) if constructor else one
+        yield list(make(**arguments).read(str(EXAMPLES / path)))
+
+
+def assert_same(expected, found, fewer):
     assert len(found) == len(expected) > fewer
     for ours, theirs in zip(found, expected, strict=True):
         assert ours.fields.keys() == theirs.fields.keys()
@@ -78,8 +81,44 @@ def test_instances_are_the_same(reader, module, path, fewer, arguments, reposito
             assert content(ours[name], keys) == content(field, keys), name
 
 
-def test_what_our_parser_takes_nltk_takes_too_and_reads_the_same(repository):
-    trees = repository / "examples/sst/dev.txt"
+@pytest.mark.parametrize(("reader", "module", "path", "fewer", "arguments"), READERS)
+def test_instances_are_the_same(reader, module, path, fewer, arguments, request):
+    if "bert_model_name" in arguments:
+        arguments = {"bert_model_name": request.getfixturevalue("bert")}
+    assert_same(*read_both(reader, module, path, **arguments), fewer)
+
+
+def read_squad2(**arguments):
+    return read_both(SquadReader, "rc", "squad/dev.json", "squad2", **arguments)
+
+
+@pytest.mark.parametrize(
+    "arguments", [*({**one, "no_answer_token": ""} for one in ({}, CUT, SKIPPED)), {}]
+)
+def test_instances_of_squad2_are_the_same_but_for_the_width_of_no_answer(arguments):
+    """The peer's offsets give its text's width to "no answer", which is not in the passage."""
+    expected, found = read_squad2(**arguments)
+    for instance in expected:
+        last = instance["passage"].tokens[-1]
+        last.idx_end = last.idx
+        instance["metadata"]["token_offsets"][-1] = (last.idx, last.idx)
+    assert_same(expected, found, 10)
+
+
+def test_the_peers_squad2_takes_answers_cut_off_there_for_no_answer():
+    expected, found = read_squad2(**SKIPPED)
+    ids = {instance["metadata"]["id"] for instance in found}
+    wrong = [one for one in expected if one["metadata"]["id"] not in ids]
+    assert len(wrong) == len(expected) - len(found) == 2
+    for instance in wrong:
+        assert instance["metadata"]["answer_texts"][0] not in " ".join(
+            token.text for token in instance["passage"].tokens
+        )
+        assert instance["span_end"].sequence_index == SKIPPED["passage_length_limit"] - 1
+
+
+def test_what_our_parser_takes_nltk_takes_too_and_reads_the_same():
+    trees = EXAMPLES / "sst/dev.txt"
     rng = random.Random(0)
     taken = 0
     for line in trees.read_text(encoding="utf-8").splitlines():

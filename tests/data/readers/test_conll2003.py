@@ -8,6 +8,7 @@ from allennlp.data.fields import SequenceLabelField, TextField
 from allennlp.data.tokenizers import Token
 
 from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
+from tests.metrics.test_conlleval import well_formed
 
 IOB1 = """-DOCSTART- -X- -X- O
 
@@ -86,20 +87,11 @@ def test_random_files_equal_stock_reader_in_iob1_and_bio(written):
     for trial in range(30):
         sentences = []
         for _ in range(5):
-            spans, rows = [], []
-            while len(spans) < 9:
-                kind, size = generator.choice(["O", "PER", "LOC"]), generator.randint(1, 3)
-                spans += [(kind, i) for i in range(size)]
-            for position, (kind, i) in enumerate(spans):
-                if kind == "O":
-                    tag = "O"
-                elif trial % 2:
-                    tag = ("I-" if i else "B-") + kind
-                else:
-                    after_same = position > 0 and spans[position - 1][0] == kind
-                    tag = ("B-" if i == 0 and after_same else "I-") + kind
-                rows.append(f"w{generator.randint(0, 99)}\tNN\tI-NP\t{tag}\n")
-            sentences.append("".join(rows))
+            tags = well_formed(generator, ("IOB1", "BIO")[trial % 2], 9)
+            words = (f"w{generator.randint(0, 99)}" for _ in tags)
+            sentences.append(
+                "".join(f"{word}\tNN\tI-NP\t{tag}\n" for word, tag in zip(words, tags))
+            )
         path = written("\n".join(sentences))
         for scheme in (None, "BIOUL"):
             ours = Conll2003DatasetReader(convert_to_coding_scheme=scheme).read(path)

@@ -14,14 +14,15 @@ waved Bob -
 
 
 def write(path, *documents, key="bc/x/00/x_0001"):
-    """Documents of lines `word speaker coreference`."""
+    """Documents of lines `word speaker coreference`; before the last, cells of predicates."""
     path.parent.mkdir(parents=True, exist_ok=True)
     lines = []
     for part, document in enumerate(documents):
         lines.append(f"#begin document ({key}); part {part:03d}")
         for line in document.splitlines():
-            word, speaker, cell = line.split() if line else ("", "", "")
-            lines.append(f"{key} {part} 0 {word} XX * - - - {speaker} * {cell}" if line else "")
+            word, speaker, *cells = line.split() or ("", "")
+            columns = f"{key} {part} 0 {word} XX * - - - {speaker} * {' '.join(cells)}"
+            lines.append(columns if line else "")
         lines += ["", "#end document"]
     path.write_text("\n".join(lines) + "\n", encoding="utf-8")
     return path

@@ -4,12 +4,10 @@ import numpy
 import pytest
 import torch
 from allennlp.common import Params
-from allennlp.common import util as allennlp_util
 from allennlp.common.checks import ConfigurationError
 from allennlp.data import DatasetReader, Vocabulary
 from allennlp.data.tokenizers import WhitespaceTokenizer
 
-from elmo_plugin import compat
 from elmo_plugin.data.readers.snli import SnliReader
 
 PAIRS = [
@@ -67,19 +65,6 @@ def test_both_sentences_can_be_one_field(corpus):
     Joining._add_special_tokens = True
     with pytest.raises(ConfigurationError, match="expected add_special_tokens: false"):
         SnliReader(tokenizer=Joining(), combine_input_fields=True)
-
-
-def test_the_default_tokenizer_splits_by_spacys_rules_without_a_download(corpus, monkeypatch):
-    def refuse(*arguments, **options):
-        raise AssertionError("the default tokenizer tried to download a spaCy model")
-
-    monkeypatch.setattr(allennlp_util, "spacy_download", refuse)
-    compat.repair()
-    reader = DatasetReader.from_params(Params({"type": "snli"}))
-    assert type(reader) is SnliReader
-    instance = next(iter(reader.read(str(corpus))))
-    assert [token.text for token in instance["hypothesis"]] == ["It", "is", "late", "."]
-    assert list(instance["premise"].token_indexers) == ["tokens"]
 
 
 def test_labels_may_be_whole_numbers(tmp_path):

@@ -1,11 +1,9 @@
 import copy
 import json
-from pathlib import Path
 
 import pytest
 from allennlp.common import Params
 from allennlp.data import DatasetReader
-from allennlp.data.token_indexers import SingleIdTokenIndexer
 from allennlp.data.tokenizers import SpacyTokenizer, WhitespaceTokenizer
 
 import elmo_plugin.plugin  # noqa: F401
@@ -150,13 +148,6 @@ def test_a_question_without_the_key_answers_is_read_for_prediction(tmp_path):
     assert "span_start" not in read(path)[2].fields
 
 
-def test_text_fields_get_their_indexers(tmp_path):
-    indexers = {"words": SingleIdTokenIndexer("words")}
-    (instance, *_) = read(write(tmp_path), token_indexers=indexers)
-    assert instance["passage"].token_indexers is indexers
-    assert instance["question"].token_indexers is indexers
-
-
 def of_passage(key, value, *inner):
     """A change of the first passage, or of something in it."""
 
@@ -229,10 +220,3 @@ def test_the_old_name_of_an_argument_is_taken():
     with pytest.warns(DeprecationWarning, match="skip_impossible_questions"):
         reader = SquadReader(SpacyTokenizer(), skip_invalid_examples=True)
     assert reader.skip_impossible_questions
-
-
-def test_a_byte_order_mark_is_no_part_of_the_json(tmp_path):
-    path = Path(write(tmp_path))
-    expected = [one["metadata"]["id"] for one in read(str(path))]
-    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes())
-    assert [one["metadata"]["id"] for one in read(str(path))] == expected

@@ -1,3 +1,4 @@
+import re
 from pathlib import Path
 
 import numpy
@@ -8,21 +9,15 @@ from transformers import BertTokenizerFast
 
 from elmo_plugin import compat
 from elmo_plugin.data.readers.srl import SrlReader
+from tests.data.readers.test_coref_reader import write as write_conll2012
 
 EXAMPLES = Path(__file__).parents[3] / "examples/srl"
 
 
 def write(path, *sentences):
     """A file of sentences, each a list of `word cell cell ...`."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    lines = ["#begin document (d); part 000"]
-    for sentence in sentences:
-        for position, row in enumerate(sentence):
-            word, *cells = row.split()
-            lines.append(f"d 0 {position} {word} XX * - - - - * {' '.join(cells)} -")
-        lines.append("")
-    path.write_text("\n".join([*lines, "#end document"]) + "\n", encoding="utf-8")
-    return path
+    rows = "\n\n".join("\n".join(f"{row} -" for row in rows) for rows in sentences)
+    return write_conll2012(path, re.sub(r"^(\S+)", r"\1 -", rows, flags=re.M))
 
 
 SAID = ["He (ARG0*) *", "said (V*) *", "it (ARG1* (ARG0*)", "rained *) (V*)", ". * *"]
@@ -50,13 +45,6 @@ def test_instances_by_hand(tmp_path):
     assert quiet["verb_indicator"].labels == [0, 0]
     assert quiet["metadata"]["verb"] is None
     assert quiet["metadata"]["verb_index"] is None
-
-
-def test_a_word_may_hold_a_blank_that_is_not_asciis(tmp_path):
-    path = write(tmp_path / "a.gold_conll", ["ran (V*)", "TEN (ARG1*)"])
-    path.write_text(path.read_text("utf-8").replace("TEN", "10\u00a0km"), "utf-8")
-    (instance,) = SrlReader().read(str(tmp_path))
-    assert [token.text for token in instance["tokens"]] == ["ran", "10\u00a0km"]
 
 
 @pytest.mark.parametrize(
@@ -100,13 +88,6 @@ def test_files_at_any_depth_in_the_order_of_their_paths(tmp_path):
         words(domain_identifier="tc")
 
 
-def test_the_last_sentence_needs_no_blank_line_behind_it(tmp_path):
-    path = write(tmp_path / "a.gold_conll", QUIET)
-    path.write_text(path.read_text().replace("\n\n#end document\n", ""))
-    (instance,) = SrlReader().read(str(path))
-    assert instance["metadata"]["words"] == ["Quiet", "!"]
-
-
 def test_an_empty_file_has_no_instances(tmp_path):
     (tmp_path / "a.gold_conll").write_text("")
     assert list(SrlReader().read(str(tmp_path))) == []
@@ -118,14 +99,6 @@ def test_sample_data_has_every_kind_of_argument():
     assert {"B-V", "B-ARG0", "B-ARG1", "B-ARG2", "B-C-ARG1", "B-R-ARG0", "B-ARGM-NEG"} <= tags
     assert len(instances) > 220
     assert any(instance["metadata"]["verb"] is None for instance in instances)
-
-
-def test_a_single_file_of_any_name_is_read(tmp_path):
-    write(tmp_path / "a.gold_conll", SAID, QUIET)
-    whole = list(SrlReader().read(str(tmp_path)))
-    (tmp_path / "a.gold_conll").rename(tmp_path / "b.txt")
-    alone = list(SrlReader().read(str(tmp_path / "b.txt")))
-    assert [one["tags"].labels for one in alone] == [one["tags"].labels for one in whole]
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 import pytest
-from allennlp.common import Params
-from allennlp.data import DatasetReader, Token
+from allennlp.data import Token
 from allennlp.data.tokenizers import CharacterTokenizer
 
 from elmo_plugin.data.readers.sst_tokens import (
@@ -84,10 +83,3 @@ def test_text_is_taken_as_tokens_or_with_a_tokenizer_as_a_string():
         assert reader.text_to_instance(["a"], label)["label"].label == "3"
     reader = StanfordSentimentTreeBankDatasetReader(tokenizer=CharacterTokenizer())
     assert len(reader.text_to_instance("a b")["tokens"]) == 3
-
-
-def test_instances_get_their_indexers_once_read(treebank):
-    reader = DatasetReader.from_params(Params({"type": "sst_tokens"}))
-    assert type(reader) is StanfordSentimentTreeBankDatasetReader
-    instance = next(iter(reader.read(str(treebank))))
-    assert list(instance["tokens"].token_indexers) == ["tokens"]
