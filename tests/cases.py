@@ -1,4 +1,6 @@
-"""Cases that several tests share, which of them are quick, and a comparison of nested results."""
+"""Cases that several tests share, which of them are quick, and checks of results and errors."""
+
+import re
 
 import pytest
 import torch
@@ -57,3 +59,10 @@ def assert_close(found, expected, rel=1e-5, tolerance=1e-5):
         assert found == pytest.approx(expected, rel=rel, abs=tolerance)
     else:
         assert found == expected
+
+
+def assert_brief(message):
+    """An error is said in one or two sentences, paths aside."""
+    without_paths = re.sub(r"\S*/\S*", "", message)
+    assert len(without_paths) < 450
+    assert len(re.findall(r"[.!?] [A-Z]", without_paths)) <= 1

@@ -159,8 +159,12 @@ def test_run(tmp_path):
     module = "import os, sys\nos.chdir(sys.argv.pop(1))\n" + RUN
     (tmp_path / "program.py").write_text("import sys\nprint(__name__, sys.argv[1:])\n")
     assert python(module, tmp_path, "-m", "program", "-i", "x").stdout == "__main__ ['-i', 'x']\n"
-    child = python(RUN, "-m", "no_such_module", status=1)
-    assert "there is no module no_such_module" in child.stderr
+    for kind, *program in (
+        ("module", "-m", "no_such.module"), ("script", tmp_path / "none.py"), ("script", tmp_path)
+    ):  # fmt: skip
+        child = python(RUN, *program, status=1)
+        said = f"there is no {kind} {program[-1]}; expected a script, or a module after -m\n"
+        assert child.stderr == f"error: {said}"
     (tmp_path / "package").mkdir()
     (tmp_path / "package" / "__init__.py").write_text("import sys\nraise ValueError(sys.argv)\n")
     child = python(module, tmp_path, "-m", "package.program", "-i", status=1)

@@ -210,14 +210,15 @@ def test_notes_say_what_the_defaults_do_and_how_to_change_them(tmp_path, inputs,
 def test_a_gpu_that_is_not_there(tmp_path, inputs, bilm, error_line, monkeypatch, count, said):
     monkeypatch.setattr("torch.cuda.device_count", lambda: count)
     error = error_line("elmo", inputs, tmp_path / "o", "--all", "--cuda-device", "2", *bilm)
-    said = f"--cuda-device is 2, expected less: this machine {said} that PyTorch can use"
+    said = f"--cuda-device is 2, expected less: this machine {said} that PyTorch can use; -1 is the"
     assert said in error
 
 
 def test_bad_utf8_is_an_error_unless_replaced(tmp_path, bilm, error_line):
     (tmp_path / "in").write_bytes(b"fine\nol\xe9\n")
     arguments = ["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--all", *bilm]
-    assert "in, line 2: the byte 0xe9 is not UTF-8" in error_line(*arguments)
+    said = "in, line 2: the byte 0xe9 is not UTF-8; expected UTF-8 text, or --replace-bad-utf8"
+    assert said in error_line(*arguments)
     assert not (tmp_path / "out").exists()
     main([*arguments, "--replace-bad-utf8", "--force"])
     with h5py.File(tmp_path / "out") as file:

@@ -51,7 +51,7 @@ def test_progress_is_in_lines_for_logs(folder, capsys):
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
-        (["*.text", "out"], "there is no file *.text"),
+        (["*.text", "out"], "there is no file *.text, expected text files, or patterns in quotes"),
         (["a.txt", "out", "--threads", "0"], "threads is 0, expected 1 or more"),
         (["a.txt", "out", "--weight-file", "gone"], "'gone' was given without options_file"),
         (["bad.txt", "out"], "bad.txt, line 2: the byte 0xe9 is not UTF-8; expected UTF-8 text"),

@@ -63,7 +63,7 @@ def test_neighbours_table(tmp_path, bilm, capsys, error_line):
     assert len(table) == 2 + 1 + 1 + 2 * (1 + 2)
     assert all("cat]" in line for line in table if "[" in line)
     error = error_line(*arguments, "--occurrence", "2")
-    assert "has the word 'cat' 1 times, expected at least 2" in error
+    assert "has the word 'cat' 1 times, expected at least 2; the words are those between" in error
     assert "--occurrence is 0, expected 1 or more" in error_line(*arguments, "--occurrence", "0")
     assert "--count is 0, expected 1 or more" in error_line(*arguments, "--count", "0")
     (tmp_path / "text").write_bytes(b"\xff\n")
@@ -191,15 +191,20 @@ def test_nothing_in_an_archive_is_executed(tmp_path, error_line):
     path.parent.mkdir()
     path.write_bytes(pickle.dumps(Harmful()))
     assert "holds no weights that can be read safely" in error_line("layer-weights", path)
+    path.write_bytes(b"")
+    assert "best.th holds no weights that can be read safely (EOFError), expected a model" in (
+        error_line("layer-weights", path)
+    )
     torch.save({"x": Harmful()}, path)
     assert "holds no weights that can be read safely" in error_line("layer-weights", path.parent)
 
 
 def test_what_holds_no_mix_is_an_error(tmp_path, error_line):
     path = archive(tmp_path / "m.tar.gz", {"w": torch.ones(1)})
-    assert "holds no scalar_parameters among its 1 tensors" in error_line("layer-weights", path)
+    said = "holds no scalar_parameters among its 1 tensors, expected a model with ELMo"
+    assert said in error_line("layer-weights", path)
     no_gamma = archive(tmp_path / "g.tar.gz", {"a.scalar_parameters.0": torch.ones(1)})
-    assert "holds no scalar_parameters among its 1 tensors" in error_line("layer-weights", no_gamma)
+    assert said in error_line("layer-weights", no_gamma)
     for weight, gamma, name in ((0, (1,), "scalar_parameters.0"), (1, (), "gamma")):
         parameters = {
             "a.scalar_parameters.0": torch.ones([1] * weight),

@@ -191,9 +191,14 @@ def test_spans_of_tags(tags, wanted):
 @pytest.mark.parametrize(
     ("line", "message"),
     [
-        ("{", r"line 3: not JSON"),
+        ("{", r"line 3: not JSON .*expected one JSON object"),
+        ('{"loss": 1}', r"line 3: found the keys \['loss'\], expected those of a tagger"),
+        (
+            '{"words": ["a"], "tags": ["O", "O"]}',
+            r"line 3: found 1 words and 2 tags, expected as m",
+        ),
         ("[1]", r"found '\[1\]', expected a JSON object"),
-        ('{"words": ["a"], "tags": ["BI-X"]}', r"line 3: found the tag 'BI-X'"),
+        ('{"words": ["a"], "tags": ["BI-X"]}', r"line 3: found the tag 'BI-X', expected O, B-X"),
         ('{"words": ["a"], "tags": [""]}', r"line 3: found the tag ''"),
         ('{"document": ["a"], "clusters": [[[0, 1]]]}', r"line 3: found the mention \[0, 1\]"),
         ('{"clusters": []}', r"line 3: the key 'document' is missing"),
