@@ -86,6 +86,7 @@ class Pretraining:
             heldout_rows=heldout.batch_size * self.processes.size if heldout else 0,
         )
         self.positions: Positions = (None, None)
+        self.inputs: dict[str, Any] = {}
         self.stop = StopRequest()
         self._last_save = (time.monotonic(), 0)  # time and completed steps at the last save
 
@@ -117,20 +118,19 @@ class Pretraining:
         return self.progress.metrics
 
     def _begin(self) -> None:
-        processes, is_first = self.processes, self.processes.rank == 0
+        processes, settings = self.processes, self.settings
         processes.check_same(
             vocabulary=self.words.digest,
             texts=repr((self.text, self.heldout)),
             model=self.model.description,
             # Nodes may differ in the card's command line, and in their GPUs.
-            settings=repr(replace(self.settings, card=None, cuda_device=None)),
+            settings=repr(replace(settings, card=None, cuda_device=None)),
         )
-        saved = self.files.newest(clean=is_first)
-        self.inputs: dict[str, Any] = {}
+        saved = self.files.newest(clean=processes.rank == 0)
         processes.run_on_first(lambda: self._check_inputs(saved))
         if saved is not None:
             self._restore(saved)
-        progress, num_steps = self.progress, self.text.num_steps
+        progress = self.progress
         # As if the training before a resumption had been just now.
         self._begun = time.monotonic() - progress.seconds
         processes.check_same(start=(progress.epochs, progress.batches))
@@ -141,23 +141,24 @@ class Pretraining:
                 "a stream for each at least"
             )
         self.batches_per_epoch = processes.run_on_first(self._count_batches)
-        together = self.settings.num_gradient_accumulation_steps
+        together = settings.num_gradient_accumulation_steps
         self.steps_per_epoch = -(-self.batches_per_epoch // together)
-        self.num_steps = self.steps_per_epoch * self.settings.num_epochs
-        check_schedule(
-            self.settings.learning_rate_scheduler, self.settings.frozen_steps, self.num_steps
-        )
+        self.num_steps = self.steps_per_epoch * settings.num_epochs
+        check_schedule(settings.learning_rate_scheduler, settings.frozen_steps, self.num_steps)
         self.stepper.choose_dtype(progress.metrics)
-        own_rows = processes.share(progress.rows)
-        self.stepper.num_rows, self.stepper.own_rows = progress.rows, own_rows
+        self.stepper.num_rows = progress.rows
+        self.stepper.own_rows = own_rows = processes.share(progress.rows)
         self.pairs = self.text.pairs(self.words, progress.rows, own_rows, self.positions, True)
-        tokens = progress.rows * num_steps
+        tokens = progress.rows * self.text.num_steps
         self.report = Report(
-            self.files.directory, tokens * together, self.num_steps, is_first,
-            self.settings.tensorboard,
-        )  # fmt: skip
-        if is_first:
-            sizes = tokens * self.batches_per_epoch, self.steps_per_epoch, self.settings.num_epochs
+            self.files.directory,
+            tokens * together,
+            self.num_steps,
+            shows=processes.rank == 0,
+            tensorboard=settings.tensorboard,
+        )
+        if processes.rank == 0:
+            sizes = tokens * self.batches_per_epoch, self.steps_per_epoch, settings.num_epochs
             logger.info(start_line(self.model, *sizes, progress))
         self.model.train()
 
@@ -183,11 +184,11 @@ class Pretraining:
                 f"the inputs have changed since the run began: {', '.join(changed)}. A run resumes "
                 "with the same files only; to train on these, begin a run in another folder"
             )
-        best = self.files.best
-        if saved is not None and "best_epoch" in saved["progress"]["metrics"] and not best.exists():
+        has_best = saved is not None and "best_epoch" in saved["progress"]["metrics"]
+        if has_best and not self.files.best.exists():
             raise ValueError(
-                f"there is no {best}, the weights of the best epoch, which the run exports at its "
-                "end; expected it beside the checkpoints"
+                f"there is no {self.files.best}, the weights of the best epoch, which the run "
+                "exports at its end; expected it beside the checkpoints"
             )
 
     def _restore(self, saved: dict[str, Any]) -> None:
@@ -215,14 +216,19 @@ class Pretraining:
                 self._step(list(islice(self.pairs, min(together, left))))
 
     def _step(self, pairs: list[BatchPair]) -> None:
-        progress = self.progress
-        stops = self.processes.size == 1 and self.stop.number is not None
-        every = self.settings.checkpointer.save_every_num_batches or float("inf")
-        saves = progress.steps + 1 - self._last_save[1] >= every
+        progress, settings = self.progress, self.settings.checkpointer
+        seconds, steps = time.monotonic() - self._last_save[0], progress.steps - self._last_save[1]
+        saves = steps + 1 >= (settings.save_every_num_batches or float("inf"))
+        limit = settings.save_every_num_seconds
+        # Only process 0 looks at the clock.
+        is_time = limit is not None and self.processes.rank == 0 and seconds >= limit
         ends = progress.batches + 1 == self.steps_per_epoch
-        flags = [float(self.stop.number or 0), float(self._is_time_to_save())]
-        results, flags = self.stepper.step(
-            pairs, progress.steps + 1, self.num_steps, flags, wait=stops or saves or ends
+        results, (stops, saves_now) = self.stepper.step(
+            pairs,
+            progress.steps + 1,
+            self.num_steps,
+            [float(self.stop.number or 0), float(is_time)],
+            wait=self._is_stopped or saves or ends,
         )
         self.positions = pairs[-1].positions
         progress.batches += 1
@@ -235,19 +241,15 @@ class Pretraining:
             self.report.step(step, self.stepper.optimizer.param_groups[0]["lr"])
             if self.on_step is not None:
                 self.on_step(step)
-        if flags[0] > 0 or (results and self.processes.size == 1 and self.stop.number is not None):
+        if stops or (results and self._is_stopped):
             self._save(then_stop=True)
-        if flags[1] > 0 or saves:
+        if saves_now or saves:
             self._save()
 
-    def _is_time_to_save(self) -> bool:
-        """Return whether `save_every_num_seconds` have passed; only process 0 decides."""
-        seconds = self.settings.checkpointer.save_every_num_seconds
-        return (
-            seconds is not None
-            and self.processes.rank == 0
-            and time.monotonic() - self._last_save[0] >= seconds
-        )
+    @property
+    def _is_stopped(self) -> bool:
+        """Whether to stop at once. Several processes, which may be elsewhere, agree first."""
+        return self.processes.size == 1 and self.stop.number is not None
 
     def _save(self, then_stop: bool = False) -> None:
         progress, states = self.progress, self.stepper.states
@@ -256,17 +258,13 @@ class Pretraining:
         gathered = self.processes.gather([[one.cpu() for one in pair] for pair in states])
 
         def save() -> None:
-            assert gathered is not None
-            all_rows = [
-                [torch.cat([own[direction][part] for own in gathered], dim=1) for part in (0, 1)]
-                for direction in (0, 1)
-            ]
+            pairs = zip(*(gathered or ()))
             state = {
                 "model": self.stepper.weights(),
                 "optimizer": self.stepper.optimizer.state_dict(),
                 "progress": asdict(progress),
                 "positions": [asdict(one) for one in self.positions if one is not None],
-                "states": all_rows,
+                "states": [[torch.cat(own, dim=1) for own in zip(*pair)] for pair in pairs],
                 "inputs": self.inputs,
             }
             self.files.save(progress.epochs, progress.batches, state)
@@ -281,10 +279,9 @@ class Pretraining:
         forward, backward = (loss / self.batches_per_epoch for loss in progress.losses)
         training = loss_metrics(forward, backward, self.model.softmax.sampler is not None)
         heldout = self._evaluate(self.heldout) if self.heldout is not None else {}
+        seconds = time.monotonic() - self._begun
         metrics["epoch"] = progress.epochs
-        metrics["training_duration"] = str(
-            datetime.timedelta(seconds=time.monotonic() - self._begun)
-        )
+        metrics["training_duration"] = str(datetime.timedelta(seconds=seconds))
         for part, found in (
             ("training", {**training, **self.report.metrics()}),
             ("validation", heldout),
@@ -293,8 +290,10 @@ class Pretraining:
             self.report.scalars(f"epoch_{part}", found, progress.steps)
         progress.curve += [heldout["perplexity"]] if heldout else []
         progress.epochs_since_best += 1
-        if self._is_best(heldout):
-            progress.epochs_since_best = 0
+        sign, name = self.settings.validation_metric[0], self.settings.validation_metric[1:]
+        value = float(f"{sign}1") * heldout[name] if heldout else None
+        if value is None or progress.best is None or value > progress.best:
+            progress.best, progress.epochs_since_best = value, 0
             metrics |= {"best_epoch": progress.epochs, "best_step": progress.steps}
             metrics |= {f"best_validation_{name}": one for name, one in heldout.items()}
         if self.processes.rank == 0:
@@ -313,8 +312,7 @@ class Pretraining:
 
         def until_stopped() -> Iterator[BatchPair]:
             for pair in heldout.pairs(self.words, self._heldout_rows, own_rows):
-                # Only a run of one process stops here: several could stop at different batches.
-                if self.processes.size == 1 and self.stop.number is not None:
+                if self._is_stopped:
                     self._save(then_stop=True)  # the resumed run evaluates again
                 yield pair
 
@@ -332,15 +330,6 @@ class Pretraining:
     def _heldout_rows(self) -> int:
         return max(self.progress.heldout_rows, self.processes.size)
 
-    def _is_best(self, heldout: dict[str, float]) -> bool:
-        if not heldout:
-            return True
-        sign, name = self.settings.validation_metric[0], self.settings.validation_metric[1:]
-        value = heldout[name] if sign == "+" else -heldout[name]
-        is_best = self.progress.best is None or value > self.progress.best
-        self.progress.best = value if is_best else self.progress.best
-        return is_best
-
     def _finish(self) -> None:
         """Load the best epoch's weights and export them."""
         progress, metrics = self.progress, self.progress.metrics
@@ -356,15 +345,10 @@ class Pretraining:
                 "heldout_perplexity_by_epoch": progress.curve,
                 "metrics": metrics,
             }
-            export_bilm(
-                self.model.bilm,
-                self.files.directory,
-                vocabulary=self.words,
-                softmax=self.model.softmax,
-                card=card,
-            )
-            write_json(self.files.directory / "metrics.json", metrics)
-            logger.info("%s: %s", self.files.directory, exported_line(progress))
+            bilm, softmax, folder = self.model.bilm, self.model.softmax, self.files.directory
+            export_bilm(bilm, folder, vocabulary=self.words, softmax=softmax, card=card)
+            write_json(folder / "metrics.json", metrics)
+            logger.info("%s: %s", folder, exported_line(progress))
 
         self.processes.run_on_first(export)
 
