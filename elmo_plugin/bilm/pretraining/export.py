@@ -11,7 +11,6 @@ from typing import Any
 
 import torch
 
-from elmo_plugin.bilm.files.adagrad_state import PREFIX
 from elmo_plugin.bilm.files.atomic_write import atomic_write, write_json
 from elmo_plugin.bilm.files.bilm_tf import CARD_FILE, OPTIONS_FILE, SOFTMAX_FILE, WEIGHTS_FILE
 from elmo_plugin.bilm.files.names import find_options
@@ -104,23 +103,19 @@ def export_run(
     run: str | Path,
     directory: str | Path,
     checkpoint: str | None = None,
-    dtype: str = "float32",
     max_words: int | None = None,
-    softmax_dtype: str | None = None,
     softmax_only: bool = False,
-    file_format: str = "hdf5",
+    **formats: Any,
 ) -> str:
     """
     Export the biLM of a pretraining run, finished or not; return a description of what was
-    exported.
+    exported. `formats` are `dtype`, `softmax_dtype` and `file_format` of `export_bilm`.
 
     # Parameters
 
     checkpoint : `str | None`, optional (default = `None`)
         Name of a checkpoint file in the run's folder. The default is `best.th`, the best epoch's
         weights, of a finished run, and the newest checkpoint of any other run.
-    dtype, softmax_dtype, file_format
-        See `export_bilm`.
     max_words : `int | None`, optional (default = `None`)
         Number of words to keep in vocabulary and softmax, the most frequent ones; all if not given.
     softmax_only : `bool`, optional (default = `False`)
@@ -136,9 +131,8 @@ def export_run(
         raise FileNotFoundError(
             f"{run} has no config.json, expected the folder of a pretraining run"
         )
-    options = _read_options(run)
-    is_finished, checkpoints = _is_finished(run), points_in(run)
-    if checkpoint or is_finished:
+    options, card, checkpoints = _read_options(run), _card_of_finished(run), points_in(run)
+    if checkpoint or card is not None:
         path = run / (checkpoint or BEST_FILE)
     elif checkpoints:
         path = checkpoints[max(checkpoints)]
@@ -147,31 +141,51 @@ def export_run(
     if not path.is_file():
         raise FileNotFoundError(f"there is no checkpoint {path}")
     words = WordVocabulary.from_file(run / "vocabulary" / "words.txt")
-    language_model = LanguageModel(BiLm(options), WordSoftmax(len(words), options.projection_dim))
-    state = _load(language_model, path)
-    if path.name == BEST_FILE and is_finished:
-        card = _read_card(run)
+    model = LanguageModel(BiLm(options), WordSoftmax(len(words), options.projection_dim))
+    try:
+        state = load_checked(path, mmap=True)
+        model.load_weights(state.get("model", state))
+    except UNREADABLE as error:
+        raise ValueError(
+            f"{path} is not an intact checkpoint of this run's model: {first_line(error)}"
+        ) from error
+    if card is not None and path.name == BEST_FILE:
         card["checkpoint"] = path.name
-        title = f"the best epoch's weights of a finished run ({path.name}"
-        title += f": epoch {card['epoch']}, step {card['steps']})" if "epoch" in card else ")"
+        place = f": epoch {card['epoch']}, step {card['steps']}" if "epoch" in card else ""
+        title = f"the best epoch's weights of a finished run ({path.name}{place})"
     else:
-        card, title = _card_of_a_checkpoint(path, state, is_finished)
-    softmax = language_model.softmax
+        ended = "is not finished" if card is None else "finished later"
+        card, place = {"checkpoint": path.name, "run": ended}, "an unknown step"
+        if progress := state.get("progress"):
+            card |= {name: progress[name] for name in ("epochs", "steps", "metrics")}
+            card["batches_of_the_next"] = progress["batches"]
+            place = f"after {counted(card['epochs'], 'epoch')}, step {card['steps']}"
+        title = f"the checkpoint {path.name} ({place}) of a run that {ended}"
+    softmax = model.softmax
     if max_words is not None and max_words < len(words):
         words, softmax = first_words(words, softmax, max_words)
         card["words_of_the_softmax"] = len(words)
         title += f", the softmax over the first {len(words)} words"
-    export_bilm(
-        None if softmax_only else language_model.bilm,
-        directory,
-        vocabulary=words,
-        softmax=softmax,
-        card=None if softmax_only else card,
-        dtype=dtype,
-        softmax_dtype=softmax_dtype,
-        file_format=file_format,
-    )
-    return f"softmax of {title}" if softmax_only else title
+    if softmax_only:
+        export_bilm(None, directory, vocabulary=words, softmax=softmax, **formats)
+        return f"softmax of {title}"
+    export_bilm(model.bilm, directory, vocabulary=words, softmax=softmax, card=card, **formats)
+    return title
+
+
+def _card_of_finished(run: Path) -> dict[str, Any] | None:
+    """
+    Return the model card of a run that has exported its best epoch, and has no checkpoint of a
+    later one; `None` for another run.
+    """
+    path = run / CARD_FILE
+    if not (path.is_file() and (run / BEST_FILE).is_file()):
+        return None
+    card = read_object(path)
+    if not isinstance(metrics := card.get("metrics", {}), dict):
+        raise ValueError(f"{path} is damaged: its metrics are not an object")
+    end = metrics.get("epoch", -1) + 1, 0
+    return card if all(point <= end for point in points_in(run)) else None
 
 
 def _read_options(run: Path) -> ElmoOptions:
@@ -185,19 +199,6 @@ def _read_options(run: Path) -> ElmoOptions:
     if not isinstance(options := model.get("options"), (dict, str)):
         raise ValueError(f"{path}: model.options is {options!r}, expected a biLM's options")
     return parse_options(options, str(path)) if isinstance(options, dict) else find_options(options)
-
-
-def _card_of_a_checkpoint(
-    path: Path, state: dict[str, Any], is_finished: bool
-) -> tuple[dict[str, Any], str]:
-    ended = "finished later" if is_finished else "is not finished"
-    card: dict[str, Any] = {"checkpoint": path.name, "run": ended}
-    where = "an unknown step"
-    if progress := state.get("progress"):
-        card |= {name: progress[name] for name in ("epochs", "steps", "metrics")}
-        card["batches_of_the_next"] = progress["batches"]
-        where = f"after {counted(card['epochs'], 'epoch')}, step {card['steps']}"
-    return card, f"the checkpoint {path.name} ({where}) of a run that {ended}"
 
 
 def first_words(
@@ -215,34 +216,3 @@ def first_words(
         kept.weight.copy_(softmax.weight[:max_words])
         kept.bias.copy_(softmax.bias[:max_words])
     return WordVocabulary(words.words[:max_words]), kept
-
-
-def _is_finished(run: Path) -> bool:
-    """Return whether a run has exported its best epoch and has no checkpoint of a later epoch."""
-    if not ((run / CARD_FILE).is_file() and (run / BEST_FILE).is_file()):
-        return False
-    last = _read_card(run).get("metrics", {}).get("epoch", -1)
-    return all(point <= (last + 1, 0) for point in points_in(run))
-
-
-def _read_card(run: Path) -> dict[str, Any]:
-    """Return the model card of a run."""
-    path = run / CARD_FILE
-    card = read_object(path)
-    if not isinstance(card.get("metrics", {}), dict):
-        raise ValueError(f"{path} is damaged: its metrics are not an object")
-    return card
-
-
-def _load(language_model: LanguageModel, path: Path) -> dict[str, Any]:
-    """Load a checkpoint into the model and return its content."""
-    try:
-        state = load_checked(path, mmap=True)
-        weights = state.get("model", state)
-        own = {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
-        language_model.load_state_dict(own)
-    except UNREADABLE as error:
-        raise ValueError(
-            f"{path} is not an intact checkpoint of this run's model: {first_line(error)}"
-        ) from error
-    return state

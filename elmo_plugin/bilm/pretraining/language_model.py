@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 import torch
 from torch.nn import functional
 
+from elmo_plugin.bilm.files.adagrad_state import PREFIX
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import find_options
 from elmo_plugin.bilm.files.options import options_dict
@@ -91,6 +92,14 @@ class LanguageModel(torch.nn.Module):
             f"num_samples {samples}, sparse {softmax.sparse}, "
             f"sampler {type(softmax.sampler).__name__}"
         )
+
+    def weights(self) -> dict[str, torch.Tensor]:
+        """Return the weights, keyed by their names in checkpoints."""
+        return dict(self.state_dict(prefix=PREFIX))
+
+    def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
+        """Load weights, keyed by their names in checkpoints or by their own."""
+        self.load_state_dict({name.removeprefix(PREFIX): one for name, one in weights.items()})
 
     def set_training_dtype(self, dtype: str | None) -> None:
         """Set the dtype of the matrix products in training; `None` for float32."""

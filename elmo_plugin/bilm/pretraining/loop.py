@@ -192,7 +192,7 @@ class Pretraining:
             )
 
     def _restore(self, saved: dict[str, Any]) -> None:
-        self.stepper.load_weights(saved["model"])
+        self.model.load_weights(saved["model"])
         self.stepper.optimizer.load_state_dict(saved["optimizer"])
         self.progress = Progress(**saved["progress"])
         forward, backward = saved["positions"]
@@ -260,7 +260,7 @@ class Pretraining:
         def save() -> None:
             pairs = zip(*(gathered or ()))
             state = {
-                "model": self.stepper.weights(),
+                "model": self.model.weights(),
                 "optimizer": self.stepper.optimizer.state_dict(),
                 "progress": asdict(progress),
                 "positions": [asdict(one) for one in self.positions if one is not None],
@@ -300,7 +300,7 @@ class Pretraining:
             write_json(self.files.directory / f"metrics_epoch_{progress.epochs}.json", metrics)
             logger.info(epoch_line(progress, self.settings.num_epochs))
         if progress.epochs_since_best == 0:
-            self.processes.run_on_first(lambda: self.files.save_best(self.stepper.weights()))
+            self.processes.run_on_first(lambda: self.files.save_best(self.model.weights()))
         progress.epochs += 1
         progress.batches, progress.losses = 0, [0.0, 0.0]
         if self.settings.checkpointer.save_completed_epochs:
@@ -333,7 +333,7 @@ class Pretraining:
     def _finish(self) -> None:
         """Load the best epoch's weights and export them."""
         progress, metrics = self.progress, self.progress.metrics
-        self.stepper.load_weights(self.files.load_best())
+        self.model.load_weights(self.files.load_best())
 
         def export() -> None:
             card = {

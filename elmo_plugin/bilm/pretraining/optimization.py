@@ -63,12 +63,8 @@ def make_optimizer(
 
 def check_takes_sparse(optimizer: torch.optim.Optimizer) -> None:
     """Raise a `ValueError` if the optimizer does not accept sparse gradients."""
-    dense = [
-        key
-        for group in optimizer.param_groups
-        for key in ("weight_decay", "fused")
-        if group.get(key)
-    ]
+    groups = optimizer.param_groups
+    dense = [key for key in ("weight_decay", "fused") if any(group.get(key) for group in groups)]
     if dense or not isinstance(optimizer, (torch.optim.Adagrad, torch.optim.SGD)):
         raise ValueError(
             f"model.softmax.sparse with {type(optimizer).__name__}"
@@ -84,35 +80,31 @@ def _groups(
     Return the optimizer's parameter groups. A parameter joins the first group with a matching
     regular expression; the others form the last group.
     """
-    groups: list[tuple[list[str], dict[str, Any]]] = []
     if not isinstance(settings, list):
         raise ValueError(f"parameter_groups is {settings!r}, expected a list")
+    groups, rest = [], dict(parameters)
     for one in settings:
         match one:
-            case [list() as regexes, dict() as more]:
-                groups.append((regexes, {"params": [], **more}))
+            case [list() as regexes, dict() as arguments]:
+                pass
             case _:
                 raise ValueError(
                     f"parameter_groups has {one!r}, expected a list of regular expressions and "
                     "arguments"
                 )
-    rest: dict[str, Any] = {"params": []}
-    try:
-        for name, parameter in parameters:
-            own = (group for regexes, group in groups if any(re.search(r, name) for r in regexes))
-            next(own, rest)["params"].append(parameter)
-    except (re.error, TypeError) as error:
-        raise ValueError(
-            f"parameter_groups has {[regexes for regexes, _ in groups]}, expected regular "
-            f"expressions: {error}"
-        ) from error
-    for regexes, group in groups:
-        if not group["params"]:
+        try:
+            own = [name for name in rest if any(re.search(regex, name) for regex in regexes)]
+        except (re.error, TypeError) as error:
+            raise ValueError(
+                f"parameter_groups has {regexes}, expected regular expressions: {error}"
+            ) from error
+        if not own:
             raise ValueError(
                 f"parameter_groups has {regexes}, expected a match in the name of a "
                 "parameter that no earlier group has taken"
             )
-    return [*(group for _, group in groups), *([rest] if rest["params"] else [])]
+        groups.append({"params": [rest.pop(name) for name in own], **arguments})
+    return [*groups, *([{"params": list(rest.values())}] if rest else [])]
 
 
 @dataclass(frozen=True)

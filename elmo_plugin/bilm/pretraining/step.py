@@ -277,16 +277,6 @@ class Stepper:
             ids = torch.cat([softmax.word_ids(one) for one in negatives])
             all_reduce_rows(softmax, ids, self.processes, self.own_weight)
 
-    def weights(self) -> dict[str, torch.Tensor]:
-        """Return the model's weights, keyed by their names in checkpoints."""
-        return dict(self.model.state_dict(prefix=PREFIX))
-
-    def load_weights(self, weights: dict[str, torch.Tensor]) -> None:
-        """Load weights, keyed by their names in checkpoints, into the model."""
-        self.model.load_state_dict(
-            {name.removeprefix(PREFIX): tensor for name, tensor in weights.items()}
-        )
-
 
 def _seed(occasion: str) -> int:
     return int.from_bytes(hashlib.blake2b(occasion.encode(), digest_size=8).digest(), "big") >> 1

@@ -53,12 +53,11 @@ def next_step(model, optimizer, values):
     for parameter in model.parameters():
         parameter.grad = torch.zeros_like(parameter)
     for entry in layout(language_model.bilm):
-        zeros = entry.put(numpy.zeros(entry.shape, "float32"))
-        for (target, part), (_, nothing) in zip(entry.put(gradient[entry.key]), zeros):
+        for target, part in entry.split(gradient[entry.key]):
             base = target if target._base is None else target._base
             grad = owners[base.data_ptr()].grad
             where = grad.as_strided(target.size(), target.stride(), target.storage_offset())
-            where.copy_(torch.from_numpy(part - nothing))
+            where.copy_(-part if entry.is_negated else part)
     language_model.softmax.weight.grad.copy_(torch.from_numpy(gradient["softmax/W"]))
     language_model.softmax.bias.grad.copy_(torch.from_numpy(gradient["softmax/b"]).unsqueeze(1))
     optimizer.step()

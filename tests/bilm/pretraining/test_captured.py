@@ -103,7 +103,7 @@ def train(
         sizes |= {len(one.characters) for one in some}
         results, _ = stepper.step(some, number, last, [], wait=number == last - 1)
         found += results
-    return found, stepper.weights(), sizes, stepper
+    return found, model.weights(), sizes, stepper
 
 
 @first_quick(

@@ -73,7 +73,7 @@ def test_steps_are_adamws_and_fused():
         ({"type": "adam", "betas": [0.9]}, "optimizer adam: "),
         (
             {"type": "sgd", "parameter_groups": [[["bias("], {}]]},
-            r"parameter_groups has \[\['bias\('\]\], expected regular expressions",
+            r"parameter_groups has \['bias\('\], expected regular expressions",
         ),
         (
             {"type": "sgd", "parameter_groups": [[["biass"], {}]]},

@@ -62,7 +62,7 @@ def train(rank, size, folder, out, dtype, kwargs):
     losses = []
     run.on_step = lambda step: losses.append(step.loss)
     metrics = run.run()
-    torch.save((run.stepper.weights(), losses, metrics), folder / out / f"end_{rank}.pt")
+    torch.save((run.model.weights(), losses, metrics), folder / out / f"end_{rank}.pt")
 
 
 def ends(folder, out, size):
@@ -111,7 +111,7 @@ def test_several_processes_equal_one(text, kwargs, dtype, size):
 
 def test_the_weights_are_no_longer_those_of_the_start(text):
     train(0, 1, text, "one", torch.float32, {})
-    start = pretraining(text, "start", 1).stepper.weights()
+    start = pretraining(text, "start", 1).model.weights()
     ((weights, _, _),) = ends(text, "one", 1)
     assert all(not torch.equal(weights[name], tensor) for name, tensor in start.items())
 
@@ -140,7 +140,7 @@ def goes_on(rank, size, folder, out, begun_with, kwargs):
     run.stepper.step = watch
     run.on_step = lambda step: losses.append(step.loss)
     metrics = run.run()
-    torch.save((run.stepper.weights(), losses, metrics), folder / out / f"end_{rank}.pt")
+    torch.save((run.model.weights(), losses, metrics), folder / out / f"end_{rank}.pt")
     torch.save(sources, folder / out / f"sources_{rank}.pt")
 
 
