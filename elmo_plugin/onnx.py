@@ -23,10 +23,9 @@ LAYERS = "layers"
 
 class OnnxBilm(torch.nn.Module):
     """
-    Module that `export_onnx` exports: a biLM for padded batches that uses only operations that ONNX
-    supports. It computes the same results as `elmo_plugin.bilm.kernels.reference`.
-
-    The biLM's `state`, `"reset"` or `"primed"`, determines a sentence's initial LSTM states.
+    Module that `export_onnx` exports: a biLM for padded batches of only operations that ONNX
+    supports, with the results of `kernels/reference.py`. Sentences start in the biLM's `state`,
+    `"reset"` or `"primed"`.
     """
 
     begin: torch.Tensor

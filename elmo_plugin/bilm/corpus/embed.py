@@ -51,11 +51,7 @@ from elmo_plugin.bilm.extraction.engine import (
 from elmo_plugin.bilm.extraction.parts import PART_FILES
 from elmo_plugin.bilm.extraction.ray_workers import RayWorkers, ray_module
 from elmo_plugin.bilm.extraction.vectors import window_vectors
-from elmo_plugin.bilm.files.atomic_write import (
-    atomic_write,
-    remove_temporary_files,
-    write_json,
-)
+from elmo_plugin.bilm.files.atomic_write import atomic_write, remove_temporary_files, write_json
 from elmo_plugin.bilm.files.digest import fingerprint
 from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.files.load import load_bilm
@@ -95,10 +91,9 @@ class ShardEmbedder:
         self, bilm: BiLm, shard: tuple[int, None], report: Callable[[int], Any]
     ) -> dict[str, str]:
         """
-        Compute a shard and write its Parquet file; `report` gets the number of tokens of each
-        batch. Return `machine_of` the biLM: the file's bytes depend only on it and on the plan.
-
-        A text that has changed since it was planned causes a `ValueError`.
+        Compute a shard and write its file; `report` gets the number of tokens of each batch. Return
+        `machine_of` the biLM: the file's bytes depend only on it and on the plan. A text that has
+        changed since it was planned causes a `ValueError`.
         """
         # Empty the cache: a vector that was cached for another shard may differ in its last bit.
         bilm.char_cnn.forget_token_vectors()

@@ -141,9 +141,8 @@ class Plan:
     @classmethod
     def load(cls, folder: Path) -> "Plan":
         """
-        Read the plan from `plan.json` in the folder.
-
-        A file that is not a plan of this version, or was edited, causes a `ValueError`.
+        Read the plan from `plan.json` in the folder. A file that is not a plan of this version, or
+        was edited, causes a `ValueError`.
         """
         path = folder / PLAN
         try:

@@ -15,10 +15,8 @@ from elmo_plugin.bilm.files.text import decode_lines, is_unicode, open_bytes, qu
 
 class Range(NamedTuple):
     """
-    Byte range `start` to `stop` of the input file with index `file`. In a gzip file, bytes of the
-    decompressed text are counted.
-
-    `first_line` is the line number, from 1, of the range's first line in the file.
+    Byte range `start` to `stop` of the input file with index `file`, decompressed. `first_line` is
+    the line number, from 1, of its first line.
     """
 
     file: int
@@ -38,11 +36,11 @@ class Shard(NamedTuple):
 
 def find_files(inputs: Iterable[str | Path], root: Path) -> list[str]:
     """
-    List the files that names and glob patterns match, each file once, under its first name.
+    List the files that names and glob patterns match, each once, under its first name; matches of a
+    pattern such as `text/**/*.txt` are sorted. Relative names are resolved against `root`.
 
-    Matches of a pattern such as `text/**/*.txt` are sorted. Relative names are resolved against
-    `root`. A name or pattern that matches no file causes a `FileNotFoundError`. A folder, a pipe,
-    or a name that is not UTF-8 causes a `ValueError`.
+    A name or pattern that matches no file causes a `FileNotFoundError`; a folder, a pipe, or a name
+    that is not UTF-8 a `ValueError`.
     """
     found: dict[Path, str] = {}
     for name in map(str, inputs):
@@ -72,11 +70,11 @@ def cut_shards(
     most_tokens: int | None = None,
 ) -> Iterator[Shard]:
     """
-    Read all input files once, line by line, and yield the shards.
+    Read the files from `find_files` once, line by line, and yield the shards: each ends once it has
+    `shard_tokens` tokens, for which an empty line counts as one.
 
-    A shard ends once it has `shard_tokens` tokens; an empty line counts as one token. `files` are
-    names from `find_files`, resolved against `root`. A line with more than `most_tokens` tokens, or
-    one that is not UTF-8 (unless `replace_bad_utf8`), causes a `ValueError` with file and line.
+    A line with more than `most_tokens` tokens, or one that is not UTF-8 (unless
+    `replace_bad_utf8`), causes a `ValueError` with file and line.
     """
     ranges: list[Range] = []
     size = num_lines = num_tokens = 0

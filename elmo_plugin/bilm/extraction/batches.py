@@ -35,9 +35,8 @@ def read_sentences(
     """
     Yield each line of text as a `Sentence`, with tokens split at white space.
 
-    Bytes that are not UTF-8 must have been decoded with `surrogateescape`. They raise a
-    `ValueError` that states the input's `name` and the line number, from 1. With
-    `replace_bad_utf8`, they are replaced by U+FFFD instead.
+    Bytes that are not UTF-8, decoded with `surrogateescape`, raise a `ValueError` with the input's
+    `name` and the line number, from 1; with `replace_bad_utf8` they become U+FFFD.
     """
     for number, line in enumerate(lines, start=1):
         if not isinstance(line, str):
@@ -66,11 +65,11 @@ def windows(
     sentences: Iterable[Sentence], max_tokens: int, carried_batch_size: int | None = None
 ) -> Iterator[list[Sentence]]:
     """
-    Divide a stream of sentences into windows of about `WINDOW_BATCHES * max_tokens` tokens.
+    Divide a stream of sentences into windows of about `WINDOW_BATCHES * max_tokens` tokens, which
+    `batches` sorts by length, so that there is little padding.
 
-    `batches` later sorts each window by length, so that batches have little padding. But sentences
-    must stay in order if LSTM states are carried from batch to batch (`state="carry"`). Then set
-    `carried_batch_size`: each window is a single batch of this many non-blank sentences.
+    If LSTM states are carried from batch to batch (`state="carry"`), sentences must stay in order:
+    each window is a single batch of `carried_batch_size` non-blank sentences.
     """
     window: list[Sentence] = []
     steps = batched = 0
@@ -94,12 +93,11 @@ def batches(
     num_steps: Sequence[int], max_tokens: int, batch_size: int | None = None
 ) -> Iterator[list[int]]:
     """
-    Divide a window of sentences into batches of similar lengths, the longest sentences first.
+    Divide a window of sentences into batches of similar lengths, as lists of indices. The longest
+    come first, so that a run that needs too much memory fails at once.
 
-    With this order, a run that needs too much memory fails in its first batch and not after hours.
     `num_steps` is the number of tokens of each sentence, boundaries included. A batch has at most
-    `max_tokens` tokens, padding included, and at most `batch_size` sentences; a longer sentence is
-    a batch by itself. Each batch is yielded as a list of indices into `num_steps`.
+    `max_tokens` with padding, and `batch_size` sentences; a longer sentence is a batch by itself.
     """
     batch: list[int] = []
     for index in sorted(range(len(num_steps)), key=lambda index: -num_steps[index]):

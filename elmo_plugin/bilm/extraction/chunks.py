@@ -19,15 +19,13 @@ def layers_in_chunks(
     report: Callable[[int], Any] = lambda count: None,
 ) -> Iterator[torch.Tensor]:
     """
-    Compute the layers of one sentence, `chunk_size` tokens at a time, and yield the layers of each
-    chunk.
+    Compute the layers of one sentence, `chunk_size` tokens at a time, and yield those of each
+    chunk, shape `(mixture_size, n, embedding_dim)` without boundaries, as `BiLm.forward` has them.
 
-    Layers have shape `(mixture_size, n, embedding_dim)` with `n` up to `chunk_size`, without
-    sentence boundaries. They equal those of `BiLm.forward` up to rounding, in both directions. The
-    backward direction runs twice. The first run starts at the end of the sentence and keeps only
-    the state before each chunk; it calls `report(0)` after each. The second run computes each chunk
-    together with the forward direction. Memory holds one chunk, and one LSTM state for each chunk.
-    In state `"carry"`, `row` is the batch row whose carried LSTM state is used and replaced.
+    The backward direction runs twice: first from the end, to keep the state before each chunk
+    (which calls `report(0)`), then with the forward direction. Memory holds one chunk, and a state
+    for each. In state `"carry"`, `row` is the batch row whose carried LSTM state is used and
+    replaced.
     """
     num_steps = len(sentence) + 2
     begin, end = bilm.boundary_vectors().split(1)

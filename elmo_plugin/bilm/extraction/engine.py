@@ -1,9 +1,8 @@
 """
 Compute shards with several workers, and replace workers that fail, die or hang.
 
-A worker is an executor of one process, so that its death costs one shard. While it computes a
-shard, it writes the shard's progress to a small file in the output folder. This works the same way
-for processes of this machine and of a cluster.
+A worker is an executor of one process, so that its death costs one shard. It writes a shard's
+progress to a small file in the output folder, on this machine as in a cluster.
 """
 
 import itertools
@@ -17,13 +16,7 @@ import threading
 import time
 from collections import Counter, deque
 from collections.abc import Callable, Iterable
-from concurrent.futures import (
-    FIRST_COMPLETED,
-    BrokenExecutor,
-    Future,
-    ProcessPoolExecutor,
-    wait,
-)
+from concurrent.futures import FIRST_COMPLETED, BrokenExecutor, Future, ProcessPoolExecutor, wait
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
@@ -59,8 +52,8 @@ Compute = Callable[[BiLm, Shard, Callable[[int], Any]], Any]
 
 class Worker(Protocol):
     """
-    Handle of a process that runs functions after `start_worker`. `run_shards` replaces it if it
-    reports no progress in the first `start_seconds`.
+    Handle of a process that runs functions after `start_worker`. It is replaced if it reports no
+    progress in the first `start_seconds`.
     """
 
     start_seconds: float
@@ -279,14 +272,13 @@ def run_shards(
     describe: Callable[[Shard], str] = lambda shard: f"shard {shard[0]}",
 ) -> None:
     """
-    Compute shards with several workers, `size` at most.
+    Compute shards with `size` workers at most, which all can write to the output `folder`.
 
-    A shard that fails is tried again by another worker. The other shards are computed before the
-    error is raised. `shards` are read when a worker is free, and `done` gets the number of each
-    that is done. All workers can write to the output `folder`. A worker without progress for
-    `timeout` seconds is replaced. `progress` counts what shards report; the counts of failed ones
-    are subtracted. A worker's `machine`, as `Compute` returns it, is noted on stderr if it differs.
-    `describe` describes a shard in the error.
+    A shard that fails is tried again by another worker; all others are computed before the error is
+    raised. `shards` are read when a worker is free, and `done` gets the number of each that is
+    done. A worker without progress for `timeout` seconds is replaced. `progress` counts what shards
+    report, without those that failed. A worker's `machine`, as `Compute` returns it, is noted on
+    stderr if it differs. `describe` describes a shard in the error.
 
     Raise an `OSError` if shards failed `MOST_TRIES` times, or many failures in a row show that the
     shards are not at fault.

@@ -51,10 +51,8 @@ def sentence_key(sentence: str, occurrence: int = 1) -> str:
 
 def write_file(path: Path, parts: Parts, about: dict[str, Any]) -> None:
     """
-    Write the HDF5 file of an extraction from the sentences and vectors in its parts.
-
-    `about` holds the settings and a hash of the text; it becomes the file's attribute
-    `elmo_plugin`.
+    Write the HDF5 file of an extraction from its parts. Its attribute `elmo_plugin` is `about`, the
+    settings and a hash of the text.
     """
     # `track_order` lists datasets in the order of the input, instead of "0", "1", "10", ...
     with h5py.File(path, "w", track_order=True) as file:

@@ -1,8 +1,6 @@
 """
-Parts of an extraction: a file for each shard, with its sentences and their vectors.
-
-An HDF5 file that is open when its process dies may become unreadable. A run therefore writes its
-shards to the folder `OUTPUT.partial`, and copies them to the HDF5 file at the end.
+Parts of an extraction: a file for each shard, with its sentences and their vectors, in the folder
+`OUTPUT.partial`. An HDF5 file that is open when its process dies may become unreadable.
 """
 
 import json
@@ -64,10 +62,9 @@ def texts_of(sentences: Iterable[Sentence]) -> bytes:
 @dataclass
 class Parts:
     """
-    Files of the parts of an extraction, in the folder of its run. A part's file has the number of
-    tokens of each sentence, the sentences as lines of JSON, their vectors, and in state `"carry"`
-    the LSTM states at its end. `num_layers` is the number of stored layers per token, and `dim` the
-    `embedding_dim`.
+    Files of an extraction's parts. Each has the number of tokens of each sentence, the sentences as
+    lines of JSON, their vectors, and in state `"carry"` the LSTM states at its end. `num_layers` is
+    the number of stored layers per token, and `dim` the `embedding_dim`.
     """
 
     folder: Path
@@ -96,11 +93,11 @@ class Parts:
         self, settings: dict[str, Any], resume: bool, restart: bool = False, share: bool = False
     ) -> None:
         """
-        Prepare the folder for a new run, or with `resume` for the rest of an interrupted one.
+        Prepare the folder for a new run, or with `resume` for the rest of an interrupted one. With
+        `share`, other processes may work on other parts.
 
         Raise a `ValueError` if there is an interrupted run but neither `resume` nor `restart`; if
-        its settings differ; or if the folder has files that no run wrote. With `share`, other
-        processes may work on other parts.
+        its settings differ; or if the folder has files that no run wrote.
         """
         settings = {**settings, "shard_steps": SHARD_STEPS}
         old_files = files_of_earlier_run(self.folder, WRITTEN, SETTINGS)

@@ -83,11 +83,8 @@ class Extraction:
 
 class Piece(NamedTuple):
     """
-    Vectors of one sentence, or of one chunk of a long sentence.
-
-    `sentence`: index of the sentence in its window. `first`: index, in the sentence, of the
-    piece's first token. `vectors`: shape `(number of stored layers, n, embedding_dim)`, in the
-    stored dtype.
+    Vectors of a sentence, or of one chunk of a long one: its index in the window, the index of the
+    first token, and an array of shape `(number of stored layers, n, embedding_dim)`.
     """
 
     sentence: int
@@ -104,12 +101,11 @@ def window_vectors(
     report: Callable[[int], Any] = lambda count: None,
 ) -> Iterator[list[Piece]]:
     """
-    Compute the vectors of a window of sentences, and yield a list of `Piece`s for each batch.
+    Compute the vectors of a window of sentences, and yield a list of `Piece`s for each batch of at
+    most `batch_size` sentences and `max_tokens` tokens.
 
-    Sentences are sorted by length and divided into batches of at most `batch_size` sentences and
-    `max_tokens` tokens. A sentence of more than `max_tokens` tokens runs in chunks and yields one
-    piece for each chunk; for `report`, see `layers_in_chunks`. Blank sentences have no piece. In
-    state `"carry"`, the nth non-blank sentence continues row n.
+    A longer sentence runs in chunks, each a piece; for `report`, see `layers_in_chunks`. Blank
+    sentences have no piece. In state `"carry"`, the nth non-blank sentence continues row n.
     """
     # `rows[n]` is the index of the sentence in batch row n; blank sentences have no row.
     rows = [index for index, sentence in enumerate(window) if sentence.tokens]

@@ -19,10 +19,8 @@ PREFIX = "language_model."
 
 def read_accumulators(options: ElmoOptions, path: str | Path) -> dict[str, torch.Tensor]:
     """
-    Read Adagrad's sums of squared gradients from an `adagrad.hdf5`.
-
-    The result is a dict with the names and shapes of a `LanguageModel`'s parameters. Raise the
-    errors of `load_weights`.
+    Read Adagrad's sums of squared gradients from an `adagrad.hdf5`, with the names and shapes of a
+    `LanguageModel`'s parameters. Raise the errors of `load_weights`.
     """
     shadow = BiLm(options)
     softmax: dict[str, torch.Tensor] = {}
@@ -51,10 +49,9 @@ def restore_adagrad(
     """
     Fill a new `torch.optim.Adagrad` with the accumulators of a converted bilm-tf checkpoint.
 
-    `parameters` are the pairs of name and parameter of a whole `LanguageModel`. `directory` is the
-    output folder of `elmo-plugin convert-checkpoint`. Raise a `FileNotFoundError` if a file is
-    missing. Raise a `ValueError` if the optimizer is not Adagrad, or the accumulators do not fit
-    the parameters.
+    `parameters` are those of a whole `LanguageModel`, `directory` has the files of `elmo-plugin
+    convert-checkpoint`. Raise a `FileNotFoundError` if a file is missing, and a `ValueError` if the
+    optimizer is not Adagrad or the accumulators do not fit.
     """
     if not isinstance(optimizer, torch.optim.Adagrad):
         kind = type(optimizer).__name__

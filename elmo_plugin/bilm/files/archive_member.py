@@ -7,10 +7,8 @@ from pathlib import Path
 
 def read_member(archive: Path, name: str) -> bytes | None:
     """
-    Return the content of a file in an archive, or `None` if the archive has no file of this name.
-
-    An archive that was packed again with `tar` may have the name `./config.json`, which counts as
-    `config.json`. Raise a `ValueError` if the archive is damaged.
+    Return the content of a file in an archive, `None` if it has none; `./config.json`, as `tar`
+    writes it, counts as `config.json`. Raise a `ValueError` if the archive is damaged.
     """
     try:
         with tarfile.open(archive, "r:gz") as members:

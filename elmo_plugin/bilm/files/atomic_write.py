@@ -74,9 +74,8 @@ def write_json(path: str | Path, content: Any, indent: int | None = 2) -> None:
 
 def check_replaceable(path: Path) -> int | None:
     """
-    Return the mode of a file that a new one may replace, `None` if there is none.
-
-    Raise a `ValueError` if `path` is a folder, a pipe or a device.
+    Return the mode of a file that a new one may replace, `None` if there is none. Raise a
+    `ValueError` if `path` is a folder, a pipe or a device.
     """
     try:
         mode = path.stat().st_mode

@@ -1,9 +1,8 @@
 """
 Convert bilm-tf's training checkpoints, with softmax and optimizer state, to the released format.
 
-TensorFlow reads the checkpoints. The names of variables are those of bilm-tf
-(https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/training.py), whose `dump_weights` made the
-released `weights.hdf5` files from such checkpoints. Values are copied unchanged.
+TensorFlow reads the checkpoints. Names are those of bilm-tf
+(https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/training.py), and values are copied unchanged.
 """
 
 import json
@@ -42,15 +41,14 @@ _CELL_NAMES = {
 
 class BilmTfCheckpoint:
     """
-    Training checkpoint of bilm-tf. The constructor checks the names and shapes of all variables.
+    Training checkpoint of bilm-tf, whose variables' names and shapes the constructor checks.
 
-    `directory` is bilm-tf's `--save_dir`: `options.json`, and the files of TensorFlow's `Saver`.
-    `name` is that of a checkpoint, such as `model.ckpt-1250`; by default the one that the file
-    `checkpoint` names.
+    `directory` is bilm-tf's `--save_dir`, and `name` that of a checkpoint in it, such as
+    `model.ckpt-1250`; by default the one that the file `checkpoint` names.
 
-    Raise a `FileNotFoundError` if there is no checkpoint, or no `options.json` beside it, a
-    `ModuleNotFoundError` if TensorFlow is not installed, and a `ValueError` if the checkpoint is
-    damaged, is not a biLM's, or does not fit its options.
+    Raise a `FileNotFoundError` if there is no checkpoint or no `options.json` beside it, a
+    `ModuleNotFoundError` without TensorFlow, and a `ValueError` if the checkpoint is damaged, is
+    not a biLM's, or does not fit its options.
     """
 
     def __init__(self, directory: str | Path, name: str | None = None) -> None:
@@ -82,11 +80,9 @@ class BilmTfCheckpoint:
 
     def write(self, directory: str | Path) -> None:
         """
-        Write options, weights and a model card to a folder, and the softmax and Adagrad's
-        accumulators if the checkpoint has them.
-
-        The folder is created if needed. Raise a `ValueError` if the checkpoint is damaged; no file
-        is written then.
+        Write options, weights and a model card to a folder, which is made if needed, and the
+        softmax and Adagrad's accumulators if the checkpoint has them. Raise a `ValueError` if the
+        checkpoint is damaged; no file is written then.
         """
         directory = Path(directory)
         directory.mkdir(parents=True, exist_ok=True)
@@ -145,9 +141,8 @@ class _Variables:
 
     def find(self, key: str, shape: tuple[int, ...]) -> str:
         """
-        Return the name of the TensorFlow variable for the dataset `key` of a weight file.
-
-        Raise a `ValueError` if there is none of this shape.
+        Return the name of the TensorFlow variable for the dataset `key` of a weight file. Raise a
+        `ValueError` if there is none of this shape.
         """
         candidates = list(_names(key))
         for name in candidates:
@@ -186,11 +181,12 @@ class _Variables:
 
 def latest_checkpoint(directory: str | Path) -> Path:
     """
-    Return the path, without `.index`, of the checkpoint that the file `checkpoint` names.
+    Return the path, without `.index`, of the checkpoint that the file `checkpoint` names, or
+    without that file the one with the highest step. `directory` may have been moved since it was
+    written.
 
-    Without that file, return the checkpoint with the highest step. `directory` is the folder of
-    TensorFlow's `Saver` and may have been moved. Raise a `FileNotFoundError` if there is no
-    checkpoint, and a `ValueError` if the file `checkpoint` names none.
+    Raise a `FileNotFoundError` if there is no checkpoint, and a `ValueError` if the file names
+    none.
     """
     directory = Path(directory)
     if not directory.is_dir():

@@ -28,18 +28,14 @@ _NOT_WRITABLE = (sqlite3.SQLITE_FULL, sqlite3.SQLITE_READONLY)
 
 class BlobStore:
     """
-    Cache of byte strings in a directory, by key.
+    Cache of byte strings in a directory, by key. It has at most `most_bytes`; a full one stores
+    nothing more, but can still be read. The directory `root` is made when it is first needed.
 
-    Its methods never raise. A value that cannot be read counts as missing, a value that cannot be
-    written is not stored, and a warning says why.
+    No method raises: a value that cannot be read counts as missing, one that cannot be written is
+    not stored, and a warning says why. SQLite does not flush to disk; checksums show damage.
 
-    Each user has a subfolder, because anyone who can write to the file controls the values. A
-    subfolder that is a link, belongs to another user, or is writable by others is not used. Each
-    value has a checksum; a damaged value is removed. SQLite locks the file but does not flush it to
-    disk; checksums show the damage that a crash of the machine may cause.
-
-    The directory `root` is created when it is first needed. The file has at most `most_bytes`; a
-    full cache stores nothing more, but can still be read.
+    Anyone who can write to the file controls the values. Each user therefore has a subfolder, which
+    is not used if it is a link, belongs to another user, or is writable by others.
     """
 
     def __init__(self, root: Path, most_bytes: int) -> None:

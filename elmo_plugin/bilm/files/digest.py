@@ -21,12 +21,11 @@ SETTINGS = (bool, int, float, str, tuple, type(None), numpy.generic)
 
 def fingerprint(bilm: BiLm) -> str:
     """
-    Return a cryptographic hash of a biLM, 32 hexadecimal digits.
+    Return a cryptographic hash of a biLM, 32 hexadecimal digits: of options, `dtype`, parameters,
+    dictionaries, and attributes that were changed from the options' values.
 
-    The hash covers options, `dtype`, parameters, ELMoForManyLangs' dictionaries, and attributes
-    that were changed from the options' values. Output files and interrupted runs store the hash, so
-    it must not change between versions. If the vectors depend on more, such as a hook or the mask
-    of a pruned weight, every hash is another, so that nothing is resumed.
+    Output files and interrupted runs store it, so it must not change between versions. If the
+    vectors depend on more, such as a hook or a pruned weight's mask, every hash is another.
     """
     sizes = [options_dict(bilm.options), bilm.dtype, *_assigned(bilm), *_boundaries(bilm)]
     # NumPy's numbers count as Python's.
@@ -47,10 +46,8 @@ def weights_digest(bilm: BiLm, certain: bool = False) -> bytes | None:
     Return a hash of everything that a frozen biLM's vectors depend on, 64 bytes; `None` if that is
     more than a hash can cover, such as a hook or a layer that was replaced.
 
-    The hash covers the biLM's `fingerprint` and `state`, the settings of each module, and
-    `WARM_UP_TEXT`, which sets the state of a primed biLM. It is cached as `kernels/derived.py`
-    caches values of weights. With `certain`, the content of all weights is compared, to find writes
-    that PyTorch does not count.
+    The hash is cached as `kernels/derived.py` caches values of weights. With `certain`, the content
+    of all weights is compared, to find writes that PyTorch does not count.
     """
     if bilm.plain_weights is None:
         return None

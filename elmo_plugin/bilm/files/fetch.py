@@ -33,14 +33,13 @@ def fetch(url: str, argument: str) -> Path:
     """
     Return the local path of the file at a URL that `cached_path` supports; download it if needed.
 
-    A cached file of a released biLM is used without asking the server. If it is not cached, it is
-    downloaded from one of two addresses, or from the place that the variable `ELMO_PLUGIN_WEIGHTS`
-    names, and must have the known size. For other files, `cached_path` asks the server for a newer
-    version. Without a network, a cached file is used. The SHA-256 of a file that is new in the
-    cache must be that in the file with the suffix `.sha256` beside it, if there is one.
+    A file of a released biLM comes from the cache, from one of two addresses, or from the place in
+    `ELMO_PLUGIN_WEIGHTS`, and must have the known size. For other files, `cached_path` asks the
+    server for a newer version; without a network, the cached file is used. The SHA-256 of a new
+    file must be that in the file with the suffix `.sha256` beside it, if there is one.
 
-    Messages on stderr begin with `argument`, the name of the caller's argument. Raise a
-    `FileNotFoundError` with the addresses and the reasons if the file cannot be downloaded.
+    Messages on stderr begin with the name of the caller's `argument`. Raise a `FileNotFoundError`
+    with the addresses and the reasons if the file cannot be downloaded.
     """
     addresses, mirror, expected = [url], None, None
     is_released = url.startswith(RELEASED)

@@ -12,12 +12,12 @@ NAME = "lock"
 @contextmanager
 def locked_folder(folder: Path, wait: bool = False) -> Iterator[None]:
     """
-    Context manager that locks an existing folder through a file named `lock` in it, which is
-    removed when the block ends. Forked processes do not hold the lock.
+    Context manager that locks an existing folder by a file `lock` in it, which is removed at the
+    end. Forked processes do not hold the lock.
 
-    Raise a `ValueError` if another process holds the lock, unless `wait`, or if the file system
-    does not support locks. A non-empty file `lock` belongs to another program; raise the same error
-    for it. Raise a `FileNotFoundError` if the folder is removed while this process waits.
+    Raise a `ValueError` if another process holds it (unless `wait`), if the file system has no
+    locks, or if a file `lock` is another program's. Raise a `FileNotFoundError` if the folder is
+    removed.
     """
     path = folder / NAME
     if path.is_file() and (size := path.stat().st_size):

@@ -1,8 +1,6 @@
 """
-Find a biLM's files in a folder or in a ZIP file.
-
-The NLPL repository (http://vectors.nlpl.eu/repository), simple_elmo and ELMoForManyLangs publish
-biLMs in this form.
+Find a biLM's files in a folder or a ZIP, as the NLPL repository
+(http://vectors.nlpl.eu/repository), simple_elmo and ELMoForManyLangs publish them.
 """
 
 import contextlib
@@ -67,12 +65,11 @@ def is_folder(path: Path) -> bool:
 @contextmanager
 def unpacked(path: Path, large: Iterable[str] = MODEL) -> Iterator[Path]:
     """
-    Context manager that yields a folder with a biLM's files: `path` itself, or a temporary folder
-    if `path` is a ZIP file.
+    Context manager that yields a folder with a biLM's files: `path`, or a temporary one for a ZIP.
 
-    Of the files that may be large, those in `large` are unpacked, by default the weights. Raises a
-    `ValueError` if the ZIP file is damaged or does not hold exactly one biLM. The same if an
-    entry's path leads out of the folder, or the ZIP unpacks to far more than its size.
+    Of the files that may be large, those in `large` are unpacked, by default the weights. Raise a
+    `ValueError` if the ZIP is damaged, does not hold exactly one biLM, has an entry that leads out
+    of the folder, or unpacks to far more than its size.
     """
     if path.is_dir():
         yield path
@@ -100,10 +97,8 @@ def unpacked(path: Path, large: Iterable[str] = MODEL) -> Iterator[Path]:
 
 def options_in(folder: Path) -> ElmoOptions:
     """
-    Read the options of the biLM in a folder.
-
-    Raise a `FileNotFoundError` if the folder has no options, and a `ValueError` if they are
-    unusable.
+    Read the options of the biLM in a folder. Raise a `FileNotFoundError` if it has none, and a
+    `ValueError` if they are unusable.
     """
     if is_many_langs(folder):
         return many_langs_options(folder)
@@ -116,9 +111,8 @@ def options_in(folder: Path) -> ElmoOptions:
 
 def weights_in(folder: Path) -> Path:
     """
-    Return the path of the weight file in a folder of bilm-tf's format.
-
-    Raise a `FileNotFoundError` if there is none, and a `ValueError` if there are two.
+    Return the path of the weight file in a folder of bilm-tf's format. Raise a `FileNotFoundError`
+    if there is none, and a `ValueError` if there are two.
     """
     found = [folder / name for name in WEIGHTS if (folder / name).is_file()]
     if not found:

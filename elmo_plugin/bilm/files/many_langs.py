@@ -1,9 +1,7 @@
 """
-Read ELMoForManyLangs models from their folders.
-
-A folder holds `config.json`, `char.dic`, `word.dic`, and two pickles of tensors
-(https://github.com/HIT-SCIR/ELMoForManyLangs, elmoformanylangs/elmo.py, version 0.0.4.post2 on
-PyPI). No code in a pickle is executed: PyTorch reads tensors and refuses everything else.
+Read ELMoForManyLangs models from their folders: `config.json`, `char.dic`, `word.dic`, and two
+pickles of tensors (https://github.com/HIT-SCIR/ELMoForManyLangs, elmoformanylangs/elmo.py, version
+0.0.4.post2 on PyPI). No code in a pickle is executed.
 """
 
 import re
@@ -69,14 +67,8 @@ def is_many_langs(folder: Path) -> bool:
 
 def many_langs_options(folder: Path) -> ManyLangsOptions:
     """
-    Read the sizes of an ELMoForManyLangs model from its folder.
-
-    # Raises
-
-    `FileNotFoundError`
-        If a file is missing.
-    `ValueError`
-        If a file has unusable content, or the kind of model is not supported.
+    Read the sizes of an ELMoForManyLangs model from its folder. Raise a `FileNotFoundError` if a
+    file is missing, and a `ValueError` if one is unusable or the kind of model is not supported.
     """
     for name in (CONFIG, CHARACTERS, TOKENS, LSTM):
         if not (folder / name).is_file():
@@ -105,9 +97,8 @@ def many_langs_options(folder: Path) -> ManyLangsOptions:
 
 def read_lexicon(folder: Path, options: ManyLangsOptions) -> Lexicon:
     """
-    Read the dictionaries of characters and words from the folder of an ELMoForManyLangs model.
-
-    Raise a `ValueError` if their sizes differ from those in `options`, or a file is unusable.
+    Read the dictionaries of an ELMoForManyLangs model from its folder. Raise a `ValueError` if
+    their sizes differ from those in `options`, or a file is unusable.
     """
     characters = _read_ids(folder / CHARACTERS)
     words = _read_ids(folder / WORDS) if options.word_dim else {}
@@ -125,11 +116,9 @@ def read_lexicon(folder: Path, options: ManyLangsOptions) -> Lexicon:
 
 def read_pickles(bilm: BiLm, folder: Path) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """
-    Yield each parameter, or a slice of one, with its values from an ELMoForManyLangs folder, from
-    whose options the biLM was made.
-
-    Raise the errors of `plain_tensors`, and a `ValueError` if a pickle does not hold exactly the
-    tensors that the options require.
+    Yield each parameter, or a slice of one, with its values from the ELMoForManyLangs folder from
+    whose options the biLM was made. Raise the errors of `plain_tensors`, and a `ValueError` if a
+    pickle does not hold exactly the tensors that the options require.
     """
     # Both the file and `bilm.lstm` have AllenNLP's parameter names and gate order.
     lstm = {name: [parameter] for name, parameter in bilm.lstm.named_parameters()}

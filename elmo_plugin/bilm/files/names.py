@@ -42,11 +42,11 @@ def find_options(
     Read the options of a biLM.
 
     `options_file` is a name of `NAMED_BILMS`; the path or URL of an `options.json`, a folder or a
-    ZIP; or the parsed content of an `options.json`. If it is not given, `weight_file` is a name, a
-    folder or a ZIP.
+    ZIP; or the parsed content of an `options.json`. Without it, `weight_file` is a name, a folder
+    or a ZIP.
 
-    Raise a `FileNotFoundError` if there is no such file, or a URL cannot be downloaded, and a
-    `ValueError` if the file does not hold a biLM's options.
+    Raise a `FileNotFoundError` if there is no such file or it cannot be downloaded, and a
+    `ValueError` if it does not hold a biLM's options.
     """
     options_file, weight_file = _named(options_file, weight_file)
     if isinstance(options_file, dict):

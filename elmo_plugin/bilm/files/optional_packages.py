@@ -20,9 +20,8 @@ MISSING = {
 
 def import_optional(name: str) -> Any:
     """
-    Import and return the module `name`, which an extra of this package installs.
-
-    Raise a `ModuleNotFoundError` with the `pip install` command if the module is missing.
+    Import and return the module `name`. Raise a `ModuleNotFoundError` with the `pip install`
+    command of the extra that installs it if it is missing.
     """
     package = name.partition(".")[0]
     try:

@@ -1,7 +1,6 @@
 """
-Read and write `options.json`, which holds the sizes of a biLM.
-
-Its keys are bilm-tf's (https://github.com/allenai/bilm-tf/blob/7cffee2/bin/train_elmo.py).
+Read and write `options.json`, the sizes of a biLM. Its keys are bilm-tf's
+(https://github.com/allenai/bilm-tf/blob/7cffee2/bin/train_elmo.py).
 """
 
 import json
@@ -21,9 +20,8 @@ MOST_LAYERS, MOST_UNITS, MOST_WORDS, MOST_PARAMETERS = 2**8, 2**20, 2**26, 2**32
 
 def read_options(path: str | Path) -> ElmoOptions:
     """
-    Read the sizes of a biLM from an `options.json`, or from a `config.json` of transformers.
-
-    Raise a `FileNotFoundError` if there is no such file, and a `ValueError` if it holds no options.
+    Read the sizes of a biLM from an `options.json`, or from a `config.json` of transformers. Raise
+    a `FileNotFoundError` if there is no such file, and a `ValueError` if it holds no options.
     """
     found = read_json(path, "options file")
     if isinstance(found, dict) and "char_cnn" not in found and found.get("model_type") == "elmo":
@@ -33,10 +31,9 @@ def read_options(path: str | Path) -> ElmoOptions:
 
 def read_json(path: str | Path, kind: str) -> Any:
     """
-    Read a small JSON file; `kind` describes it in error messages, such as "options file".
-
-    Raise a `FileNotFoundError` if there is no such file, and a `ValueError` that names it if it is
-    too large, is not JSON, or has a duplicate key.
+    Read a small JSON file; `kind` describes it in messages, such as "options file". Raise a
+    `FileNotFoundError` if there is none, and a `ValueError` that names it if it is too large, is
+    not JSON, or has a duplicate key.
     """
     if not Path(path).is_file():  # opening a FIFO would block
         raise FileNotFoundError(f"there is no {kind} {path}")
@@ -55,11 +52,10 @@ def read_json(path: str | Path, kind: str) -> Any:
 
 def parse_options(options: dict[str, Any], source: str = "options") -> ElmoOptions:
     """
-    Convert the parsed content of an `options.json` to `ElmoOptions`; keys that only training uses
-    are ignored.
+    Convert the content of an `options.json` to `ElmoOptions`; keys for training are ignored.
 
-    `source` is the file name for error messages. Raise a `ValueError` if a key is missing, a value
-    is unusable, or the biLM would have more than 2**32 parameters.
+    `source` is the file's name for messages. Raise a `ValueError` if a key is missing, a value is
+    unusable, or the biLM would have more than 2**32 parameters.
     """
     reader = OptionsReader(options, source)
     # bilm-tf writes 261 (256 bytes and 5 special characters) for training, and 262 for prediction
@@ -91,10 +87,8 @@ def parse_options(options: dict[str, Any], source: str = "options") -> ElmoOptio
 
 def options_dict(options: ElmoOptions) -> dict[str, Any]:
     """
-    Convert options to the content of an `options.json`, as bilm-tf and AllenNLP read it.
-
-    For ELMoForManyLangs models, which those programs cannot read, the result has another key,
-    `many_langs`.
+    Convert options to the content of an `options.json`, as bilm-tf and AllenNLP read it. Those of
+    ELMoForManyLangs models, which they cannot read, have another key, `many_langs`.
     """
     found: dict[str, Any] = {
         "lstm": {
@@ -157,10 +151,8 @@ def _once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 class OptionsReader:
     """
-    Reader of values in nested JSON objects by dotted keys, such as `lstm.dim`.
-
-    Its methods raise a `ValueError` that names `source`, key and value if a value is missing or
-    unusable.
+    Reader of values in nested JSON objects by dotted keys, such as `lstm.dim`. Its methods raise a
+    `ValueError` that names `source`, key and value if a value is missing or unusable.
     """
 
     def __init__(self, options: Any, source: str) -> None:
@@ -169,9 +161,8 @@ class OptionsReader:
 
     def value(self, key: str, kind: type, **default: Any) -> Any:
         """
-        Return the value of a key, which must have the type `kind`.
-
-        If the key is missing or null, return the keyword argument `default`, if given.
+        Return the value of a key, which must have the type `kind`. If it is missing or null, return
+        the keyword argument `default`, if given.
         """
         found = self.options
         for part in key.split("."):

@@ -16,17 +16,15 @@ def files_of_earlier_run(
     inputs: Iterable[str | Path] = (),
 ) -> list[Path]:
     """
-    Return the files of an earlier run in an output folder, in the order to pass to `remove_files`.
+    Return the files of an earlier run in an output folder, but for its lock, in the order to pass
+    to `remove_files`. Call this before the work that may fail, and `remove_files` after it.
 
-    Nothing is removed here. Call this function before the work that may fail, and `remove_files`
-    after the work. The lock file of `locked_folder` is not in the list.
+    `written` are glob patterns of all files that a run writes, but for its lock and temporary
+    files. `marker` is the file that a run writes first; it comes last, so that an interrupted
+    removal can be repeated. `inputs` are files and folders of the new run.
 
-    `written` are glob patterns of the names of all files that a run writes, but for its lock and
-    temporary files. `marker` is the file that a run writes first, and comes last in the list, so
-    that an interrupted removal can be repeated. `inputs` are files and folders of the new run.
-
-    Raise a `ValueError` if the folder holds an input, a file or folder that matches no pattern, or
-    files but no marker; or if it is a file.
+    Raise a `ValueError` if the folder holds an input, something that matches no pattern, or files
+    but no marker; or if it is a file.
     """
     folder = Path(folder)
 

@@ -24,15 +24,13 @@ CHUNK_BYTES = 1 << 20
 @contextmanager
 def plain_hdf5(path: str | Path, kind: str) -> Iterator[dict[str, h5py.Dataset]]:
     """
-    Context manager that opens an HDF5 file and yields a dict of its datasets by full name.
+    Context manager that opens an HDF5 file and yields a dict of its datasets by full name. `kind`
+    describes the file in messages, such as "weight file".
 
-    HDF5 silently follows links to other files, and reads datasets that are stored in other files. A
-    malicious weight file could thus read any file, so both are refused. `kind` describes the file
-    in error messages, such as "weight file".
-
-    Raise a `FileNotFoundError` if there is no such file, and a `ValueError` if it is damaged, has a
-    link, or has a dataset that is incomplete, stored in another file, or compressed by a plugin.
-    Errors of HDF5 in the block become `ValueError`s, and `MemoryError`s name the file.
+    HDF5 follows links to other files and reads datasets stored there, so that a malicious file
+    could read any other; both are refused. Raise the errors of `whole_file`, also in the block, and
+    a `ValueError` for a link, or a dataset that is incomplete, elsewhere, or compressed by a
+    plugin.
     """
     with whole_file(path, kind, "HDF5 file"), h5py.File(path, "r") as file:
         yield _datasets(file.id, str(path))

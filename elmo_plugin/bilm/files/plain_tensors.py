@@ -36,11 +36,10 @@ UNREADABLE = (
 @contextmanager
 def whole_file(path: str | Path, kind: str, file_format: str) -> Iterator[None]:
     """
-    Context manager around code that reads a file, which may be missing or damaged.
+    Context manager around code that reads a file; `kind` describes it, such as "weight file".
 
-    `kind` describes the file in error messages, such as "weight file". Raise a `FileNotFoundError`
-    if there is no file, and a `ValueError` that names it if the block raises an exception in
-    `UNREADABLE`. If memory runs out, raise a `MemoryError` that names the file.
+    Raise a `FileNotFoundError` if there is no file, a `ValueError` that names it if the block
+    raises an exception in `UNREADABLE`, and a `MemoryError` that names it if memory runs out.
     """
     if not Path(path).is_file():  # opening a FIFO would block
         raise FileNotFoundError(f"there is no {kind} {path}")
@@ -67,11 +66,10 @@ def first_line(error: Exception) -> str:
 
 def load_checked(path: str | os.PathLike, mmap: bool = False) -> Any:
     """
-    Verify the checksums of a file of `torch.save`, and load it on the CPU without running code.
+    Load a file of `torch.save` on the CPU without running code, after its checksums: `torch.load`
+    ignores them, so a flipped bit would become a wrong weight. With `mmap`, tensors are mapped.
 
-    `torch.load` ignores the CRC-32 sums in the file, so a flipped bit would become a wrong weight.
-    With `mmap`, tensors are mapped from the file instead of read. Raise an exception in
-    `UNREADABLE` if the file is damaged, or holds objects that could run code.
+    Raise an exception in `UNREADABLE` if the file is damaged, or holds objects that could run code.
     """
     with zipfile.ZipFile(path) as file:
         damaged = file.testzip()
@@ -82,13 +80,9 @@ def load_checked(path: str | os.PathLike, mmap: bool = False) -> Any:
 
 def plain_tensors(path: Path, kind: str) -> dict[str, Any]:
     """
-    Read a `state_dict` that `torch.save` wrote, without running code in the file.
-
-    Checksums are compared if the file has them (the ZIP format of PyTorch 1.6 and later). `kind`
-    describes the file in error messages. Each entry of the result still has to be checked with
-    `plain_tensor`.
-
-    Raise the errors of `whole_file`, and a `ValueError` if the file could run code.
+    Read a `state_dict` that `torch.save` wrote, without running code in the file, and with its
+    checksums if it has them (the ZIP format of PyTorch 1.6 and later). Check each entry with
+    `plain_tensor`. Raise the errors of `whole_file`, and a `ValueError` if the file could run code.
     """
     with whole_file(path, kind, "file of tensors"):
         try:
@@ -114,11 +108,10 @@ def plain_tensor(
     dtype: torch.dtype | None = None,
 ) -> torch.Tensor:
     """
-    Check the type, shape and values of the tensor `key` among a file's tensors, and return it, in
-    `dtype` if that is given.
+    Check the tensor `key` of a file, `path`, and return it, in `dtype` if that is given.
 
-    `path` is the file's name in error messages. Raise a `ValueError` if the tensor is missing,
-    does not have `shape`, is not a plain floating point tensor, or holds NaN or infinity.
+    Raise a `ValueError` if it is missing, does not have `shape`, is not a plain floating point
+    tensor, or holds NaN or infinity.
     """
     if key not in tensors:
         raise ValueError(f"{path}: the key {key} is missing, expected shape {shape}")
@@ -154,10 +147,8 @@ def check_state_dict(
     tensors: dict[str, Any], expected: Mapping[str, torch.Tensor], path: Path
 ) -> None:
     """
-    Check that the tensors of the file `path` fit a module, whose `state_dict()` is `expected`.
-
-    Only floating point tensors are checked. Raise a `ValueError` for the first tensor that does
-    not fit.
+    Raise a `ValueError` for the first floating point tensor of the file `path` that does not fit a
+    module, whose `state_dict()` is `expected`.
     """
     for key, tensor in expected.items():
         if tensor.is_floating_point():

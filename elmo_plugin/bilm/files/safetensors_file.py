@@ -1,8 +1,6 @@
 """
 Read and write a biLM in the files of Hugging Face transformers, `config.json` and
-`model.safetensors`.
-
-Parameters have the names that `elmo_plugin.transformers.ElmoModel` gives them.
+`model.safetensors`, with the names of `elmo_plugin.transformers.ElmoModel`.
 """
 
 from collections.abc import Iterator
@@ -35,10 +33,8 @@ def config_files(options: ElmoOptions) -> dict[str, Any]:
 
 def save_safetensors(bilm: BiLm, path: str | Path, dtype: str = "float32") -> None:
     """
-    Write a biLM's parameters to a file, atomically.
-
-    Raise a `ValueError` if a layer was replaced or hooked, or for an ELMoForManyLangs model, whose
-    words such a file does not hold.
+    Write a biLM's parameters to a file, atomically. Raise a `ValueError` if a layer was replaced or
+    hooked, or for an ELMoForManyLangs model, whose words such a file does not hold.
     """
     plain(bilm.plain_weights)
     if isinstance(bilm.options, ManyLangsOptions):
@@ -56,10 +52,8 @@ def save_safetensors(bilm: BiLm, path: str | Path, dtype: str = "float32") -> No
 def read_safetensors(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """
     Yield each parameter of a biLM with its values from a file of `ElmoModel`, or of a model with a
-    head around it.
-
-    Raise a `FileNotFoundError` if there is no file, and a `ValueError` if it does not hold exactly
-    this biLM.
+    head around it. Raise a `FileNotFoundError` if there is no file, and a `ValueError` if it does
+    not hold exactly this biLM.
     """
     library = import_optional("safetensors")
     with whole_file(path, "weight file", "safetensors file"):

@@ -18,10 +18,8 @@ QUOTED = 80
 @contextmanager
 def open_bytes(path: str | Path) -> Iterator[BinaryIO]:
     """
-    Context manager that opens a file for reading bytes, and decompresses it if it is gzip.
-
-    Gzip is detected by the file's content, not by its name. A seek in a gzip file reads everything
-    up to the new position. Raises a `ValueError` if a gzip file is damaged or cut off.
+    Context manager that opens a file to read bytes, decompressed if its content is gzip. A seek in
+    a gzip file reads everything before. Raise a `ValueError` if it is damaged or cut off.
     """
     with Path(path).open("rb") as raw:
         is_gzip = raw.seekable() and raw.read(2) == GZIP_MAGIC
@@ -50,14 +48,13 @@ def decode_lines(
     lines: Iterable[bytes], name: str, keep_bad_bytes: bool = False
 ) -> Iterator[tuple[int, str]]:
     r"""
-    Decode UTF-8 lines; yield the line number, from 1 as in an editor, and the text of each.
+    Decode UTF-8 lines of the file `name`; yield each line's number, from 1 as in an editor, and
+    text.
 
-    `lines` is a file opened to read bytes, and `name` its name in error messages. Lines end with
-    `\n` or `\r\n`; line ends are kept. A lone `\r` ends a line only in a file without any `\n`. A
-    byte order mark at the beginning is dropped.
-
-    Raise a `ValueError` that begins with file and line if a line is not UTF-8. With
-    `keep_bad_bytes`, such bytes become lone surrogates instead (`surrogateescape`).
+    Lines end with `\n` or `\r\n`, which are kept. A lone `\r` ends a line only in a file without
+    any `\n`. A byte order mark at the beginning is dropped. Raise a `ValueError` that begins with
+    file and line if a line is not UTF-8; with `keep_bad_bytes`, such bytes become lone surrogates
+    instead.
     """
     for number, line in enumerate(_split_first(lines), start=1):
         try:

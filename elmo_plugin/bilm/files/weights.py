@@ -1,9 +1,7 @@
 """
-Read and write a biLM's parameters in the released format, `weights.hdf5`.
-
-The format is that of bilm-tf's `dump_weights`
-(https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/training.py). Only this module converts
-between TensorFlow's names, shapes and gate order and those of this package.
+Read and write a biLM's parameters in the released format, `weights.hdf5`, of bilm-tf's
+`dump_weights` (https://github.com/allenai/bilm-tf/blob/7cffee2/bilm/training.py). Only this module
+converts between TensorFlow's names, shapes and gate order and those of this package.
 """
 
 import zlib
@@ -101,9 +99,8 @@ def load_weights(bilm: BiLm, path: str | Path) -> None:
 
 def read_weights(bilm: BiLm, path: str | Path) -> Iterator[tuple[torch.Tensor, torch.Tensor]]:
     """
-    Yield each parameter, or a slice of one, with its values from a weight file.
-
-    Raise the errors of `load_weights`; a wrong checksum is found only at the end.
+    Yield each parameter, or a slice of one, with its values from a weight file. Raise the errors of
+    `load_weights`; a wrong checksum is found only at the end.
     """
     if Path(path).suffix == ".safetensors":
         yield from read_safetensors(bilm, path)
@@ -223,10 +220,8 @@ def _checked(file: dict[str, h5py.Dataset], bilm: BiLm, path: str) -> list[Entry
 
 def checksum_of(key: str, array: numpy.ndarray, before: int) -> int:
     """
-    Update a CRC-32 with the name and the numbers of a dataset.
-
-    float16 and float32 arrays of equal numbers have the same checksum. `before` is the checksum of
-    the datasets before this one.
+    Update the CRC-32 `before` with the name and the numbers of a dataset. float16 and float32
+    arrays of equal numbers have the same checksum.
     """
     wide = array.astype(numpy.promote_types(array.dtype, "float32").newbyteorder("<"), copy=False)
     numbers = numpy.ascontiguousarray(wide).data.cast("B")
@@ -235,9 +230,8 @@ def checksum_of(key: str, array: numpy.ndarray, before: int) -> int:
 
 def layout(bilm: BiLm) -> Iterator[Entry]:
     """
-    Yield an `Entry` for every dataset of a biLM's weight file, in order.
-
-    Raise a `ValueError` for an ELMoForManyLangs model, which has no such file.
+    Yield an `Entry` for every dataset of a biLM's weight file, in order. Raise a `ValueError` for
+    an ELMoForManyLangs model, which has no such file.
     """
     if isinstance(bilm.options, ManyLangsOptions):
         raise ValueError("an ELMoForManyLangs model fits no weight file, expected bilm-tf's kind")

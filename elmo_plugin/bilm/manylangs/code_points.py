@@ -1,9 +1,9 @@
 """
 Convert tokens to rows of Unicode code points, the input of an ELMoForManyLangs model.
 
-A row holds a begin-of-word mark, the token's code points (each raised by 1), an end-of-word mark,
-and padding up to `num_characters` ids. A row of zeros is a padding token. The marks are larger than
-all code points, so that byte ids of other biLMs (`model/characters.py`) can be told apart.
+A row has a begin-of-word mark, the token's code points (raised by 1), an end-of-word mark, and
+padding; zeros are a padding token. Marks are larger than all code points, to tell rows of bytes
+(`model/characters.py`) apart.
 """
 
 from functools import lru_cache
@@ -20,10 +20,8 @@ SENTENCE_MARKS = {BEGIN_OF_SENTENCE: BEGIN, END_OF_SENTENCE: END}
 @lru_cache(maxsize=1 << 17)
 def token_row(token: str, num_characters: int = 50) -> numpy.ndarray:
     """
-    Return the code points of a token as a row, int32, shape `(num_characters,)`.
-
-    `<bos>` and `<eos>` are the sentence boundaries. Other tokens are truncated to
-    `num_characters - 2` code points. The row is cached and read-only.
+    Return the code points of a token, truncated to `num_characters - 2`, as a row, int32, shape
+    `(num_characters,)`, which is cached and read-only. `<bos>` and `<eos>` are the boundaries.
     """
     inner = [ord(character) + 1 for character in token[: num_characters - 2]]
     if token in SENTENCE_MARKS:

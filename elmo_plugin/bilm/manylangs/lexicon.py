@@ -30,9 +30,9 @@ class Lexicon:
     """
     Maps characters and words to their ids in an ELMoForManyLangs model.
 
-    `characters` has ids of single characters, of the five `MARKS` (such as `<bow>`), and of
-    `<oov>`. `words` has ids of words and of `<oov>`; it is `None` or empty for a model without word
-    vectors. A `ValueError` is raised if a mark or `<oov>` has no id.
+    `characters` has ids of single characters, the five `MARKS`, and `<oov>`; `words` has ids of
+    words and `<oov>`, or is empty for a model without word vectors. Raise a `ValueError` if one is
+    missing.
     """
 
     def __init__(self, characters: dict[str, int], words: dict[str, int] | None = None) -> None:

@@ -8,10 +8,8 @@ from elmo_plugin.bilm.model.options import ElmoOptions
 @dataclass(frozen=True)
 class ManyLangsOptions(ElmoOptions):
     """
-    Hyperparameters of an ELMoForManyLangs model: `ElmoOptions`, and sizes of the dictionaries.
-
-    `num_embeddings` is the number of characters in `char.dic`, `num_words` that of words in
-    `word.dic`, 0 in a model without word vectors, and `word_dim` their width.
+    `ElmoOptions`, the numbers of characters in `char.dic` (`num_embeddings`) and of words in
+    `word.dic` (`num_words`, 0 in a model without word vectors), and the width of word vectors.
     """
 
     num_embeddings: int = 0

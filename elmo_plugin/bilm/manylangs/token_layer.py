@@ -20,12 +20,10 @@ from elmo_plugin.bilm.model.char_cnn import CharCnn
 @plain_class
 class ManyLangsTokenLayer(CharCnn):
     """
-    Context-independent token vectors `V w + P c + b` of an ELMoForManyLangs model.
-
-    `w` is the word's vector, and `c` the output of the char-CNN's highway layers. `V`, `P` and `b`
-    are learned. A model without word vectors has no `V w`. The `state_dict` has the dictionaries.
-
-    The `lexicon` may be loaded later, with a `state_dict`.
+    Context-independent token vectors `V w + P c + b` of an ELMoForManyLangs model: `w` is the
+    word's vector, in models that have one, `c` the output of the char-CNN's highway layers, and
+    `V`, `P` and `b` are learned. The `state_dict` has the dictionaries, so `lexicon` may be loaded
+    later.
     """
 
     greatest_id = code_points.END

@@ -3,12 +3,7 @@ import os
 
 import pytest
 
-from elmo_plugin.bilm.files.options import (
-    num_parameters,
-    options_dict,
-    parse_options,
-    read_options,
-)
+from elmo_plugin.bilm.files.options import num_parameters, options_dict, parse_options, read_options
 from elmo_plugin.bilm.model.options import ElmoOptions
 from tests.tiny_bilm import OPTIONS, random_bilm
 
