@@ -64,10 +64,10 @@ class Files(NamedTuple):
     weights: str
 
 
-def random_bilm(options=OPTIONS, seed=1, dtype=None, bilm_class=BiLm, **changes):
+def random_bilm(options=OPTIONS, seed=1, dtype=None, state="carry", **changes):
     """A biLM in which every parameter is random, biases too; forget biases around 1."""
     torch.manual_seed(seed)
-    bilm = bilm_class(replace(options, **changes), dtype=dtype)
+    bilm = BiLm(replace(options, **changes), state, dtype)
     with torch.no_grad():
         for name, parameter in bilm.named_parameters():
             parameter.normal_(0.0, 0.3)
@@ -76,6 +76,12 @@ def random_bilm(options=OPTIONS, seed=1, dtype=None, bilm_class=BiLm, **changes)
             if name.endswith("state_linearity.bias"):
                 parameter[bilm.options.cell_size : 2 * bilm.options.cell_size] += 1.0
     return bilm
+
+
+def word_ids(batch, vocabulary):
+    """Ids of a batch's words, padded by 0."""
+    rows = [torch.tensor([vocabulary.index(word) for word in sentence]) for sentence in batch]
+    return torch.nn.utils.rnn.pad_sequence(rows, batch_first=True)
 
 
 def cached_names(module):

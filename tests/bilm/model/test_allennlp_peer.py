@@ -19,11 +19,12 @@ from elmo_plugin.bilm.use.elmo import Elmo
 from elmo_plugin.bilm.use.embedder import ElmoEmbedder
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 from tests.cases import first_quick
-from tests.tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm, write
+from tests.tiny_bilm import BATCHES, assert_same_output, elmo_pair, random_bilm, word_ids, write
 
 pytestmark = pytest.mark.usefixtures("either_backend")
 
 WORDS = ["@@PADDING@@", *sorted({word for batch in BATCHES for row in batch for word in row})]
+IDS, WORD_IDS = batch_to_ids(BATCHES[0]), word_ids(BATCHES[0], WORDS)
 # AllenNLP's biLM always has skip connections and a projection, and reads `relu` and `tanh`.
 SHAPES = {
     "as released": {},
@@ -38,17 +39,8 @@ SHAPES = {
 def assert_same_over_batches(ours, theirs, batches=BATCHES):
     """Batches shrink and grow, and the state is carried along."""
     with torch.no_grad():
-        for batch in batches:
-            ids = batch_to_ids(batch)
+        for ids in map(batch_to_ids, batches):
             assert_same_output(ours(ids), theirs(ids))
-
-
-def word_ids(batch):
-    ids = torch.zeros(len(batch), max(map(len, batch)), dtype=torch.long)
-    for row, sentence in zip(ids, batch, strict=True):
-        for position, word in enumerate(sentence):
-            row[position] = WORDS.index(word)
-    return ids
 
 
 @pytest.mark.parametrize("shape", SHAPES)
@@ -130,7 +122,7 @@ def test_what_programs_do_with_the_carried_state(change, files):
     assert [lstm._states for lstm in lstms] == [None] * 3
     with torch.no_grad():
         for elmo in (ours, theirs):
-            elmo(batch_to_ids(BATCHES[0]))
+            elmo(IDS)
         embedder.embed_batch(BATCHES[0])
     for lstm in lstms:
         change(lstm)
@@ -216,9 +208,7 @@ def test_clips_that_are_learned(kind, state, files):
         if state == "primed":  # AllenNLP's starts where ours does
             start = zip(*ours._elmo_lstm.start_states([0] * 3))
             theirs._elmo_lstm._elmo_lstm._states = tuple(torch.cat(both, 2) for both in start)
-        found, expected = (
-            one(batch_to_ids(BATCHES[0]))["elmo_representations"][0] for one in (ours, theirs)
-        )
+        found, expected = (one(IDS)["elmo_representations"][0] for one in (ours, theirs))
         torch.testing.assert_close(found, expected, atol=1e-6, rtol=1e-5)
         grads = []
         for output, both in ((found, clips[0]), (expected, clips[1])):
@@ -310,37 +300,35 @@ def test_methods_of_the_lstm_that_programs_call(files, tmp_path):
 def test_methods_of_the_token_layer_that_programs_call(files, tmp_path):
     import elmo_plugin.modules.elmo  # noqa: F401 (adds them)
 
-    pair, ids = elmo_pair(files), batch_to_ids(BATCHES[0])
-    before = pair[0](ids)["elmo_representations"][0]
+    pair = elmo_pair(files)
+    before = pair[0](IDS)["elmo_representations"][0]
     for elmo in pair:
         elmo._elmo_lstm._elmo_lstm._states = None
         layer = elmo._elmo_lstm._token_embedder
         layer._weight_file = write(tmp_path, random_bilm(seed=7)).weights
         layer._load_weights()
     assert_same_over_batches(*pair)
-    assert not torch.allclose(pair[0](ids)["elmo_representations"][0], before)
+    assert not torch.allclose(pair[0](IDS)["elmo_representations"][0], before)
 
 
 def test_boundary_vectors_that_programs_set(files):
     ours, theirs = elmo_pair(files, vocab_to_cache=WORDS)
     for elmo in (ours, theirs):
         bilm = elmo._elmo_lstm
-        bilm._bos_embedding, bilm._eos_embedding = 2 * bilm._bos_embedding, torch.ones(6)
-    ids, words = batch_to_ids(BATCHES[0]), word_ids(BATCHES[0])
-    assert_same_output(ours(ids, words), theirs(ids, words))
+        bilm._bos_embedding, bilm._eos_embedding = 2 * bilm._bos_embedding, torch.ones(6).double()
+    assert_same_output(ours(IDS, WORD_IDS), theirs(IDS, WORD_IDS))
 
 
 def test_boundary_vectors_that_programs_write_to(files):
     ours, theirs = elmo_pair(files, vocab_to_cache=WORDS)
-    ids, words = batch_to_ids(BATCHES[0]), word_ids(BATCHES[0])
     for elmo in (ours, theirs):
         begin = elmo._elmo_lstm._bos_embedding
-        elmo(ids, words)
+        elmo(IDS, WORD_IDS)
         elmo._elmo_lstm._elmo_lstm._states = None
         begin.data.mul_(2)
         elmo._elmo_lstm._bos_embedding[0] += 1
         elmo._elmo_lstm._eos_embedding[1:3] = 7.0
-    assert_same_output(copy.deepcopy(ours)(ids, words), theirs(ids, words))
+    assert_same_output(copy.deepcopy(ours)(IDS, WORD_IDS), theirs(IDS, WORD_IDS))
     ours._elmo_lstm.cache_vocabulary(WORDS)
     begin = ours._elmo_lstm._bos_embedding
     with torch.no_grad():  # read, not written to: it follows the weights
@@ -352,22 +340,22 @@ def test_boundary_vectors_that_programs_write_to(files):
 def test_the_activation_that_programs_name_in_the_options(files):
     ours, theirs = elmo_pair(files)
     ours._elmo_lstm.state = "reset"
-    cache, ids = LayerCache("memory"), batch_to_ids(BATCHES[0])
+    cache = LayerCache("memory")
     for name in ("relu", "tanh", "relu"):
         for elmo in (ours, theirs):
             elmo._elmo_lstm._token_embedder._options["char_cnn"]["activation"] = name
         theirs._elmo_lstm._elmo_lstm._states = None
-        assert_same_output(ours(ids), theirs(ids))
+        assert_same_output(ours(IDS), theirs(IDS))
         for found, expected in zip(
-            cache.layers(ours._elmo_lstm, ids)["activations"],
-            ours._elmo_lstm(ids)["activations"],
+            cache.layers(ours._elmo_lstm, IDS)["activations"],
+            ours._elmo_lstm(IDS)["activations"],
             strict=True,
         ):
             assert torch.equal(found, expected)
     for elmo in (ours, theirs):
         elmo._elmo_lstm._token_embedder._options["char_cnn"]["activation"] = "gelu"
         with pytest.raises((ValueError, ConfigurationError), match="activation"):
-            elmo(ids)
+            elmo(IDS)
 
 
 def assign_boundaries(layer):
@@ -383,8 +371,8 @@ def write_boundaries(layer):
 @pytest.mark.parametrize("change", [assign_boundaries, write_boundaries])
 def test_characters_of_boundaries_that_programs_set(change, files, tmp_path):
     ours, theirs = elmo_pair(files)
-    bilm, cache, ids = ours._elmo_lstm, LayerCache(str(tmp_path)), batch_to_ids(BATCHES[0])
-    usual, before = fingerprint(bilm), bilm(ids)["activations"][0]
+    bilm, cache = ours._elmo_lstm, LayerCache(str(tmp_path))
+    usual, before = fingerprint(bilm), bilm(IDS)["activations"][0]
     bilm.reset_states()
     for elmo in (ours, theirs):
         change(elmo._elmo_lstm._token_embedder)
@@ -392,38 +380,38 @@ def test_characters_of_boundaries_that_programs_set(change, files, tmp_path):
     assert fingerprint(bilm) != usual
     for state in ("reset", "primed"):
         bilm.state = state
-        found = [cache.layers(one, ids)["activations"] for one in (load_bilm(*files), bilm, bilm)]
+        found = [cache.layers(one, IDS)["activations"] for one in (load_bilm(*files), bilm, bilm)]
         for one in found[1:]:
-            for our, expected in zip(one, bilm(ids)["activations"], strict=True):
+            for our, expected in zip(one, bilm(IDS)["activations"], strict=True):
                 assert torch.equal(our, expected)
         changed = found[1][0] != before
         assert changed[:, 0].any()
         assert not changed[:, 1:4].all()
     chunks = torch.cat(list(layers_in_chunks(bilm, BATCHES[0][1], 3)), dim=1)
-    torch.testing.assert_close(chunks, torch.stack(bilm(ids)["activations"])[:, 1, 1:7])
+    torch.testing.assert_close(chunks, torch.stack(bilm(IDS)["activations"])[:, 1, 1:7])
 
 
 def test_fewer_layers_that_programs_set(files):
     ours, theirs = elmo_pair(files)
-    ids, results = batch_to_ids(BATCHES[0]), []
-    ours._elmo_lstm(ids)
+    results = []
+    ours._elmo_lstm(IDS)
     ours._elmo_lstm.reset_states()
     for elmo in (ours, theirs):
         lstm = elmo._elmo_lstm._elmo_lstm
         lstm.forward_layers = lstm.forward_layers[:1]
-        results.append([elmo._elmo_lstm(ids)["activations"] for _ in range(2)])
+        results.append([elmo._elmo_lstm(IDS)["activations"] for _ in range(2)])
     torch.testing.assert_close(*results)
     assert len(results[0][0]) == 2
     bilm = ours._elmo_lstm
     for bilm.state in ("reset", "primed"):
-        found = LayerCache("memory").layers(bilm, ids)["activations"]
-        torch.testing.assert_close(found, bilm(ids)["activations"])
+        found = LayerCache("memory").layers(bilm, IDS)["activations"]
+        torch.testing.assert_close(found, bilm(IDS)["activations"])
 
 
 @pytest.mark.parametrize("mask", [[True], [True, False], [[True], [False], [True]], [1, 0, 1]])
 def test_a_mask_of_rows_to_reset_that_does_not_fit(mask, files):
     bilm = load_bilm(*files)
-    bilm(batch_to_ids(BATCHES[0]))
+    bilm(IDS)
     with pytest.raises(ValueError, match=r"expected torch.bool of shape \(3,\)"):
         bilm.lstm.reset_states(torch.tensor(mask))
 
@@ -475,7 +463,7 @@ def test_a_scalar_mix_that_programs_add(files):
 def test_the_token_layer_takes_a_padded_batch(files):
     ours, theirs = (elmo._elmo_lstm._token_embedder for elmo in elmo_pair(files))
     assert ours.get_output_dim() == theirs.get_output_dim()
-    found, expected = (layer(batch_to_ids(BATCHES[0])) for layer in (ours, theirs))
+    found, expected = (layer(IDS) for layer in (ours, theirs))
     assert found.keys() == expected.keys()
     assert torch.equal(found["mask"], expected["mask"])
     assert not found["mask"].all()
@@ -487,34 +475,26 @@ def test_states_that_do_not_fit_are_named(files):
     for states in ([torch.zeros(2, 3, 12)], [torch.zeros(2, 3, 12), torch.zeros(2, 3, 12)]):
         bilm.lstm._states = states
         with pytest.raises(ValueError, match=r"\(2, 3, 12\).*\(2, 'batch_size', 20\)"):
-            bilm(batch_to_ids(BATCHES[0]))
+            bilm(IDS)
 
 
-def test_all_padding_rows(files):
-    ours, theirs = elmo_pair(files)
-    for rows in ([0], [1, 2], [0, 1, 2], [2], []):
-        ids = batch_to_ids(BATCHES[0])
-        ids[rows] = 0
-        assert_same_output(ours(ids), theirs(ids))
+ODD = ["x" * 10_000, "\ud800", "\0", "\U0001f600", "", "<S>", "</S>", "@@PADDING@@"]
 
 
-def test_more_padding_than_the_longest_sentence_needs(files):
+@pytest.mark.parametrize(
+    "given",
+    [
+        [IDS * torch.tensor(rows).view(3, 1, 1) for rows in ([0, 1, 1], [1, 0, 0], [0, 0, 0])],
+        [torch.nn.functional.pad(IDS, (0, 0, 0, 3))],
+        [batch_to_ids(batch) for batch in ([ODD, [], ["a"]], [[""]], [ODD[::-1]])],
+        [torch.zeros(2, 0, 50, dtype=torch.long)],
+    ],
+    ids=["rows of padding", "more padding than needed", "odd tokens", "no tokens"],
+)
+def test_odd_batches(given, files):
     ours, theirs = elmo_pair(files, keep_sentence_boundaries=True)
-    ids = torch.nn.functional.pad(batch_to_ids(BATCHES[0]), (0, 0, 0, 3))
-    assert_same_output(ours(ids), theirs(ids))
-
-
-def test_odd_tokens(files):
-    ours, theirs = elmo_pair(files)
-    odd = ["x" * 10_000, "\ud800", "\0", "\U0001f600", "", "<S>", "</S>", "@@PADDING@@"]
-    assert_same_over_batches(ours, theirs, [[odd, [], ["a"]], [[""]], [odd[::-1]]])
-
-
-def test_no_tokens_at_all(files):
-    ours, theirs = elmo_pair(files)
-    ids = torch.zeros(2, 0, 50, dtype=torch.long)
-    assert_same_output(ours(ids), theirs(ids))
-    # Both have read two empty sentences.
+    for ids in given:
+        assert_same_output(ours(ids), theirs(ids))
     assert_same_over_batches(ours, theirs)
 
 
@@ -522,10 +502,10 @@ def test_no_tokens_at_all(files):
 def test_four_dimensions(cached, files):
     """Sentences of sentences, as a `ListField` gives them; one of them is empty."""
     ours, theirs = elmo_pair(files, 2, do_layer_norm=True, vocab_to_cache=WORDS if cached else None)
-    ids = torch.stack([batch_to_ids(BATCHES[0])] * 2)
+    ids = torch.stack([IDS] * 2)
     ids[1, 1, 2:] = 0
     ids[1, 2] = 0
-    words = (word_ids(BATCHES[0]) * (ids > 0).any(-1)) if cached else None
+    words = WORD_IDS * (ids > 0).any(-1) if cached else None
     outputs = [elmo(ids, words) for elmo in (ours, theirs)]
     assert outputs[0]["elmo_representations"][0].shape == (2, 3, 6, 12)
     assert_same_output(*outputs)
@@ -540,35 +520,15 @@ def test_parameters_have_allennlps_order(files):
     assert ours == theirs
 
 
-def test_cached_words(files):
-    ours, theirs = elmo_pair(files, vocab_to_cache=WORDS, keep_sentence_boundaries=True)
-    with torch.no_grad():
-        for batch in BATCHES:
-            # Nothing but the cache can give the words: their characters are another word's.
-            ids = batch_to_ids([["other"] * len(sentence) for sentence in batch])
-            ours_, theirs_ = (elmo(ids, word_ids(batch)) for elmo in (ours, theirs))
-            assert_same_output(ours_, theirs_)
-
-
-def test_a_word_outside_the_cache_falls_back_to_characters(files):
-    ours, theirs = elmo_pair(files, vocab_to_cache=WORDS[:5])
+@pytest.mark.parametrize("vocabulary", [WORDS, WORDS[:5], [], None])
+def test_cached_words(vocabulary, files):
+    """If one word is not cached, characters are read; else not: here, they are of other words."""
+    ours, theirs = elmo_pair(files, vocab_to_cache=vocabulary, keep_sentence_boundaries=True)
     for batch in BATCHES:
-        words, ids = word_ids(batch), batch_to_ids(batch)
-        assert (words >= 5).any()
+        words = word_ids(batch, WORDS)
+        ids = batch_to_ids([["other"] * len(sentence) for sentence in batch])
         assert_same_output(ours(ids, words), theirs(ids, words))
-    no_words = Elmo(*files, dropout=0, vocab_to_cache=WORDS[:5])
-    no_words(batch_to_ids(BATCHES[0]))  # no word ids at all
-
-
-def test_an_empty_cache_is_none(files):
-    ours, theirs = elmo_pair(files, vocab_to_cache=[])
     assert_same_over_batches(ours, theirs)
-
-
-def test_word_ids_without_a_cache_are_passed_over(files):
-    ours, theirs = elmo_pair(files)
-    ids, words = batch_to_ids(BATCHES[0]), word_ids(BATCHES[0])
-    assert_same_output(ours(ids, words), theirs(ids, words))
 
 
 def test_a_module_in_place_of_the_files(files):
@@ -607,7 +567,7 @@ def test_gradients_are_those_of_allennlp_in_float64(shape, dtype, error, tmp_pat
 
 def test_frozen_weights_get_no_gradient_and_mixes_do(files):
     elmo = Elmo(*files, dropout=0)
-    elmo(batch_to_ids(BATCHES[0]))["elmo_representations"][0].square().sum().backward()
+    elmo(IDS)["elmo_representations"][0].square().sum().backward()
     for name, parameter in elmo.named_parameters():
         assert (parameter.grad is not None) == name.startswith("scalar_mix")
 
@@ -665,5 +625,5 @@ def test_requires_grad_that_programs_set_on_modules_has_no_effect(files):
     for elmo in elmo_pair(files, requires_grad=True):
         for module in elmo.modules():
             module.requires_grad = module._requires_grad = False
-        elmo(batch_to_ids(BATCHES[0]))["elmo_representations"][0].sum().backward()
+        elmo(IDS)["elmo_representations"][0].sum().backward()
         assert all(one.grad is not None for one in elmo._elmo_lstm.parameters())

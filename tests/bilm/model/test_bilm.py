@@ -18,12 +18,6 @@ from tests.tiny_bilm import BATCHES, OPTIONS, random_bilm, replica_of
 SENTENCES = [sentence for batch in BATCHES for sentence in batch]
 
 
-def bilm_in(state, **changes):
-    bilm = random_bilm(**changes)
-    bilm.state = state
-    return bilm
-
-
 def vectors(bilm, sentences, extra_padding=0):
     """Each sentence's layers without padding, boundaries included: `(mixture_size, n + 2, dim)`."""
     ids = torch.nn.functional.pad(batch_to_ids(sentences), (0, 0, 0, extra_padding))
@@ -45,7 +39,7 @@ def largest_difference(found, expected):
 @pytest.mark.parametrize("state", ["reset", "primed"])
 @pytest.mark.parametrize("skip", [True, False])
 def test_a_sentence_is_the_same_alone_and_in_any_company(state, skip):
-    bilm = bilm_in(state, use_skip_connections=skip)
+    bilm = random_bilm(state=state, use_skip_connections=skip)
     alone = [vectors(bilm, [sentence])[0] for sentence in SENTENCES]
     assert_close(vectors(bilm, SENTENCES), alone)
     assert_close(vectors(bilm, SENTENCES, extra_padding=5), alone)
@@ -59,9 +53,9 @@ def test_a_sentence_is_the_same_alone_and_in_any_company(state, skip):
 
 
 def test_carry_begins_as_reset_depends_on_the_batch_before_and_forgets_when_told():
-    bilm = bilm_in("carry")
+    bilm = random_bilm(state="carry")
     first = vectors(bilm, SENTENCES[:3])
-    assert_close(first, vectors(bilm_in("reset"), SENTENCES[:3]))
+    assert_close(first, vectors(random_bilm(state="reset"), SENTENCES[:3]))
     second = vectors(bilm, SENTENCES[:3])
     assert largest_difference(first, second) > 1e-2
     bilm.reset_states()
@@ -70,28 +64,28 @@ def test_carry_begins_as_reset_depends_on_the_batch_before_and_forgets_when_told
 
 def test_carry_joins_sentences_as_one_row_after_another():
     """A row goes on where the same row stopped, whatever the rows beside it do."""
-    together, apart = bilm_in("carry"), bilm_in("carry")
+    together, apart = random_bilm(state="carry"), random_bilm(state="carry")
     for batch in BATCHES:
         rows = [row[:1] for row in batch]
         assert_close(vectors(together, rows)[:1], vectors(apart, rows[:1]))
 
 
 def test_primed_is_carry_after_the_warm_up_text():
-    carry = bilm_in("carry")
+    carry = random_bilm(state="carry")
     lines = WARM_UP_TEXT.splitlines()
     assert len(lines) > 4
     for line in lines:
         vectors(carry, [line.split()])
-    primed = vectors(bilm_in("primed"), SENTENCES)
+    primed = vectors(random_bilm(state="primed"), SENTENCES)
     assert_close(primed[:1], vectors(carry, SENTENCES[:1]))
-    assert largest_difference(primed, vectors(bilm_in("reset"), SENTENCES)) > 1e-2
+    assert largest_difference(primed, vectors(random_bilm(state="reset"), SENTENCES)) > 1e-2
 
 
 @pytest.mark.parametrize("state", STATE_MODES)
 def test_one_sentence_is_as_among_others(state):
     """One sentence is not sorted; in carry the next one starts where it ended."""
     sentences = [["moon", "cat", "sat"] * 4, ["cat", "sat"], ["sat"]]
-    peer, bilm = bilm_in(state), bilm_in(state)
+    peer, bilm = random_bilm(state=state), random_bilm(state=state)
     for one in sentences:
         assert_close(vectors(bilm, [one]), vectors(peer, [one, ["moon"]])[:1])
 
@@ -126,7 +120,7 @@ def test_memory_beside_the_layers_is_half_of_them_at_most(monkeypatch):
 
 @pytest.mark.parametrize("state", STATE_MODES)
 def test_a_batch_of_no_sentences(state):
-    bilm = bilm_in(state)
+    bilm = random_bilm(state=state)
     vectors(bilm, SENTENCES)
     output = bilm(torch.zeros(0, 3, 50, dtype=torch.long))
     assert output["mask"].shape == (0, 5)
@@ -134,7 +128,7 @@ def test_a_batch_of_no_sentences(state):
 
 
 def test_later_tokens_do_not_reach_back_nor_earlier_ones_forward():
-    bilm = bilm_in("reset", cell_clip=None, projection_clip=None)
+    bilm = random_bilm(state="reset", cell_clip=None, projection_clip=None)
     one, other = vectors(bilm, [["a", "b", "c", "d"], ["a", "b", "X", "d"]])
     differs = ((one - other).abs() > 1e-6).unflatten(-1, (2, OPTIONS.projection_dim)).any(-1)
     # With the boundaries, the third token stands at 3 of 0 to 5; layer 0 is the token itself.
@@ -147,7 +141,7 @@ def test_later_tokens_do_not_reach_back_nor_earlier_ones_forward():
 @pytest.mark.parametrize("state", STATE_MODES)
 def test_in_a_replica_of_data_parallel(state):
     """A replica has a carried state of its own, on its own device."""
-    bilm = bilm_in(state)
+    bilm = random_bilm(state=state)
     found = vectors(replica_of(bilm), SENTENCES)
     assert bilm.carried is None
     assert_close(found, vectors(bilm, SENTENCES))
@@ -159,7 +153,7 @@ def test_gradient_checkpointing(state):
     ids = batch_to_ids([["a", "cat"], ["The"]])
 
     def gradients(run):
-        bilm = bilm_in(state)
+        bilm = random_bilm(state=state)
         run(lambda ids: bilm(ids)["activations"][-1], ids).sum().backward()
         return [one.grad for one in bilm.parameters()]
 
@@ -170,7 +164,7 @@ def test_gradient_checkpointing(state):
 @pytest.mark.parametrize("use_reentrant", [False, True])
 def test_gradient_checkpointing_in_carry_is_an_error(use_reentrant):
     """The second time, the batch would start from the state that the first time left."""
-    bilm = bilm_in("carry")
+    bilm = random_bilm(state="carry")
     ids = torch.ones(1, requires_grad=True), batch_to_ids([["a", "cat"], ["The"]])
 
     def run(one, ids):
@@ -181,8 +175,7 @@ def test_gradient_checkpointing_in_carry_is_an_error(use_reentrant):
 
 
 def test_a_caller_may_write_to_the_states_that_it_got():
-    bilm = random_bilm().requires_grad_(False)
-    bilm.state = "primed"
+    bilm = random_bilm(state="primed").requires_grad_(False)
     expected = bilm.start_states([0])[0].hidden.clone()
     for state in bilm.start_states([0]):
         state.map(torch.Tensor.zero_)
@@ -191,7 +184,7 @@ def test_a_caller_may_write_to_the_states_that_it_got():
 
 @pytest.mark.parametrize("training", [True, False])
 def test_primed_leaves_the_module_as_it_was(training):
-    bilm = bilm_in("primed").train(training)
+    bilm = random_bilm(state="primed").train(training)
     vectors(bilm, SENTENCES)
     assert bilm.state == "primed"
     assert bilm.training is training
@@ -200,7 +193,7 @@ def test_primed_leaves_the_module_as_it_was(training):
 
 @pytest.mark.parametrize("state", STATE_MODES)
 def test_the_state_is_no_parameter_no_buffer_and_not_in_the_state_dict(state):
-    bilm = bilm_in(state)
+    bilm = random_bilm(state=state)
     names = list(bilm.state_dict())
     vectors(bilm, SENTENCES)
     assert list(bilm.state_dict()) == names == [name for name, _ in bilm.named_parameters()]
@@ -209,13 +202,13 @@ def test_the_state_is_no_parameter_no_buffer_and_not_in_the_state_dict(state):
 
 @pytest.mark.parametrize("state", STATE_MODES)
 def test_the_state_follows_the_module_to_another_type(state):
-    bilm, wide = bilm_in(state), bilm_in(state)
+    bilm, wide = random_bilm(state=state), random_bilm(state=state)
     vectors(bilm, SENTENCES)
     vectors(wide, SENTENCES)
     assert vectors(wide.double(), SENTENCES)[0].dtype == torch.float64
     expected = vectors(bilm, SENTENCES)
     vectors(wide, SENTENCES)
-    wide = bilm_in(state)
+    wide = random_bilm(state=state)
     vectors(wide, SENTENCES)
     wide.double()
     assert_close([layer.float() for layer in vectors(wide, SENTENCES)], expected)
@@ -228,7 +221,7 @@ def test_the_state_follows_the_module_to_another_type(state):
     "clone", [copy.deepcopy, lambda bilm: pickle.loads(pickle.dumps(bilm))], ids=["copy", "pickle"]
 )
 def test_a_copy_goes_on_alike_and_apart(state, clone):
-    bilm = bilm_in(state)
+    bilm = random_bilm(state=state)
     vectors(bilm, SENTENCES)
     other = clone(bilm)
     expected = vectors(bilm, SENTENCES)
@@ -241,7 +234,7 @@ def test_a_copy_goes_on_alike_and_apart(state, clone):
 @pytest.mark.parametrize("requires_grad", [True, False])
 @pytest.mark.parametrize("state", STATE_MODES)
 def test_what_inference_mode_left_can_be_gone_on_with(state, requires_grad):
-    bilm, other = (bilm_in(state).requires_grad_(requires_grad) for _ in range(2))
+    bilm, other = (random_bilm(state=state).requires_grad_(requires_grad) for _ in range(2))
     with torch.inference_mode():
         bilm(batch_to_ids(SENTENCES[:3]))
     other(batch_to_ids(SENTENCES[:3]))
@@ -258,8 +251,8 @@ def test_what_inference_mode_left_can_be_gone_on_with(state, requires_grad):
 @pytest.mark.parametrize("requires_grad", [True, False])
 def test_mixed_precision(requires_grad, operators):
     """`use_amp` in AllenNLP's trainer: the recurrence stays in the weights' own type."""
-    bilm = bilm_in("carry").requires_grad_(requires_grad)
-    exact = vectors(bilm_in("carry"), SENTENCES)
+    bilm = random_bilm(state="carry").requires_grad_(requires_grad)
+    exact = vectors(random_bilm(state="carry"), SENTENCES)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         layers = bilm(batch_to_ids(SENTENCES))["activations"]
         bilm(batch_to_ids(SENTENCES))
@@ -278,7 +271,7 @@ def test_mixed_precision(requires_grad, operators):
 def test_a_biLM_in_float64_is_left_alone_by_autocast(operators):
     """As PyTorch leaves it, frozen or not."""
     for requires_grad in (False, True):
-        bilm = bilm_in("reset").double().requires_grad_(requires_grad)
+        bilm = random_bilm(state="reset").double().requires_grad_(requires_grad)
         exact = bilm(batch_to_ids(SENTENCES))["activations"]
         with torch.autocast("cpu", dtype=torch.bfloat16):
             found = bilm(batch_to_ids(SENTENCES))["activations"]
@@ -290,7 +283,7 @@ def test_a_biLM_in_float64_is_left_alone_by_autocast(operators):
 def test_gradients_are_the_same_where_backward_is_called_within_autocast():
     gradients = []
     for within in (False, True):
-        bilm = bilm_in("reset").requires_grad_()
+        bilm = random_bilm(state="reset").requires_grad_()
         with torch.autocast("cpu", torch.bfloat16):
             loss = bilm(batch_to_ids(SENTENCES))["activations"][-1].float().square().sum()
             if within:
@@ -304,7 +297,7 @@ def test_gradients_are_the_same_where_backward_is_called_within_autocast():
 
 @pytest.mark.parametrize("make", [copy.deepcopy, lambda one: pickle.loads(pickle.dumps(one))])
 def test_a_copy_made_in_inference_mode_runs(make):
-    bilm = bilm_in("reset")
+    bilm = random_bilm(state="reset")
     with torch.inference_mode():
         other = make(bilm)
     assert_close(vectors(other, SENTENCES), vectors(bilm, SENTENCES))
@@ -320,7 +313,7 @@ def test_token_vectors_are_the_token_layer():
 
 
 def test_tokens_are_the_rows_without_boundaries():
-    bilm, ids = bilm_in("reset"), batch_to_ids([["a"], ["of", "the", "moon"], []])
+    bilm, ids = random_bilm(state="reset"), batch_to_ids([["a"], ["of", "the", "moon"], []])
     output = BiLmOutput.of(bilm(ids))
     tokens = output.tokens()
     assert torch.equal(tokens.mask, (ids > 0).any(dim=-1))
@@ -366,7 +359,7 @@ def test_padding_before_a_token_names_the_sentence(row, empty, position, form, f
 @pytest.mark.parametrize("dtype", [torch.int16, torch.int32])
 @pytest.mark.parametrize("trains", [False, True])
 def test_ids_of_other_integer_types_give_the_same_layers(dtype, trains):
-    bilm = bilm_in("reset").requires_grad_(trains)
+    bilm = random_bilm(state="reset").requires_grad_(trains)
     ids = batch_to_ids([["The", "cat"], ["sat"]])
     found = bilm(ids.to(dtype))["activations"]  # first, since token vectors are cached
     for layer, expected in zip(found, bilm(ids)["activations"], strict=True):
