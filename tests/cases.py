@@ -32,17 +32,37 @@ class Fading(torch.nn.Module):
         return weight * 0.97**self.uses
 
 
+class Scale(torch.nn.Module):
+    """Parametrization whose factor is no tensor."""
+
+    def __init__(self, factor=0.5):
+        super().__init__()
+        self.factor = factor
+
+    def forward(self, weight):
+        return self.factor * weight
+
+
+# Functions that make a layer compute its weight from others.
+REWEIGHTINGS = {
+    "pruned": lambda layer: prune.l1_unstructured(layer, "weight", 0.3),
+    "weight norm": weight_norm,
+    "new weight norm": parametrizations.weight_norm,
+    "spectral norm": spectral_norm,
+    "new spectral norm": parametrizations.spectral_norm,
+    "parametrized": lambda layer: parametrize.register_parametrization(layer, "weight", Scale()),
+    "another at each use": lambda layer: parametrize.register_parametrization(
+        layer, "weight", Fading()
+    ),
+}
+
+
 def each_reweighting(test):
-    """Run with functions that make a layer compute its weight from others."""
-    cases = [
-        lambda layer: prune.l1_unstructured(layer, "weight", 0.3),
-        weight_norm,
-        spectral_norm,
-        parametrizations.spectral_norm,
-        lambda layer: parametrize.register_parametrization(layer, "weight", Fading()),
-    ]
+    """Run with some of `REWEIGHTINGS`."""
+    names = "pruned", "weight norm", "spectral norm", "new spectral norm", "another at each use"
+    cases = [REWEIGHTINGS[name] for name in names]
     quiet = pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`:FutureWarning")
-    return quiet(pytest.mark.parametrize("reweight", cases)(test))
+    return quiet(pytest.mark.parametrize("reweight", cases, ids=names)(test))
 
 
 def assert_close(found, expected, rel=1e-5, tolerance=1e-5):

@@ -14,7 +14,7 @@ from allennlp.confidence_checks.normalization_bias_verification import (
 )
 from torch.ao.nn import qat
 from torch.ao.quantization import get_default_qat_qconfig, prepare_qat, quantize_dynamic
-from torch.nn.utils import parametrizations, parametrize, prune, spectral_norm, weight_norm
+from torch.nn.utils import parametrize, prune
 from torch.overrides import TorchFunctionMode
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -29,7 +29,7 @@ from elmo_plugin.bilm.pretraining.softmax import WordSoftmax
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 from elmo_plugin.bilm.use.scoring import LanguageScorer
-from tests.cases import Fading
+from tests.cases import REWEIGHTINGS, Scale
 from tests.tiny_bilm import BATCHES, batch_pair, elmo_pair, random_bilm, word_ids, write
 
 IDS = batch_to_ids(BATCHES[2])
@@ -474,33 +474,8 @@ def test_dynamic_quantization_computes_as_in_allennlp(files):
     torch.testing.assert_close(found, expected, atol=0.02, rtol=0)
 
 
-class Scale(torch.nn.Module):
-    def __init__(self, factor=0.5):
-        super().__init__()
-        self.factor = factor
-
-    def forward(self, weight):
-        return self.factor * weight
-
-
-def parametrized(layer, parametrization):
-    parametrize.register_parametrization(layer, "weight", parametrization)
-
-
 def custom_pruning(layer):
     type("Mine", (prune.RandomUnstructured,), {}).apply(layer, "weight", 0.5)
-
-
-REWEIGHTINGS = {
-    "pruned": lambda layer: prune.l1_unstructured(layer, "weight", 0.3),
-    "custom pruning": custom_pruning,
-    "weight norm": weight_norm,
-    "new weight norm": parametrizations.weight_norm,
-    "spectral norm": spectral_norm,
-    "new spectral norm": parametrizations.spectral_norm,
-    "parametrized": lambda layer: parametrized(layer, Scale()),
-    "another at each use": lambda layer: parametrized(layer, Fading()),
-}
 
 
 @pytest.mark.filterwarnings("ignore:`torch.nn.utils.weight_norm`:FutureWarning")
@@ -518,7 +493,7 @@ def test_computed_weights_follow_what_they_are_computed_from(files, name, how, t
     found = []
     for bilm in bilms(files, requires_grad=True):
         torch.manual_seed(0)
-        REWEIGHTINGS[how](bilm.get_submodule(name))
+        REWEIGHTINGS.get(how, custom_pruning)(bilm.get_submodule(name))
         bilm.train(training)
         optimizer = torch.optim.SGD(bilm.parameters(), lr=1e-3)
         for _ in range(2):
@@ -533,7 +508,8 @@ def test_computed_weights_follow_what_they_are_computed_from(files, name, how, t
 
 def test_a_parametrization_with_settings_of_its_own_is_followed():
     bilm, fresh, scale = frozen("primed"), frozen("primed"), Scale()
-    parametrized(bilm.lstm.forward_layer_0.input_linearity, scale)
+    layer = bilm.lstm.forward_layer_0.input_linearity
+    parametrize.register_parametrization(layer, "weight", scale)
     first = layers_of(bilm)
     scale.factor = 0.1
     found = layers_of(bilm)
