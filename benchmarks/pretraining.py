@@ -16,7 +16,7 @@ from benchmarks.rounds import Clock, MatrixRate, counted_flops, in_turn
 from benchmarks.workload import FILTERS, Sentences
 from elmo_plugin.bilm.kernels import library, token_layer, tuning
 from elmo_plugin.bilm.kernels.token_cache import distinct_rows
-from elmo_plugin.bilm.kernels.token_layer import encode, linears_with_gradient
+from elmo_plugin.bilm.kernels.token_layer import encode, linears_of
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.characters import batch_to_ids
@@ -64,7 +64,10 @@ def tokens_by_autograd(char_cnn: CharCnn) -> Callable[[torch.Tensor], torch.Tens
     def forward(character_ids: torch.Tensor) -> torch.Tensor:
         distinct, inverse = distinct_rows(character_ids)
         weights = char_cnn.weights
-        linears = linears_with_gradient(weights, functional.linear)
+        linears = linears_of(
+            weights,
+            lambda *both: functools.partial(functional.linear, weight=both[0], bias=both[1]),
+        )
         with mock.patch.object(token_layer, "largest", lambda convolved: convolved.amax(dim=1)):
             vectors = encode(distinct, weights, linears, tuning.TRAINED_TOKENS_AT_ONCE)
         return functional.embedding(inverse, vectors)

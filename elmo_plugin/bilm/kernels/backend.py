@@ -15,6 +15,7 @@ from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from operator import itemgetter
+from types import ModuleType
 from typing import Any, ParamSpec, TypeVar
 
 import torch
@@ -27,7 +28,6 @@ from elmo_plugin.bilm.kernels.fast import auto_training_dtype, frozen_bilstm, wa
 from elmo_plugin.bilm.kernels.interface import (
     DTYPES,
     TRAINING_DTYPES,
-    Backend,
     BiLstmState,
     LstmModules,
     LstmState,
@@ -62,7 +62,8 @@ NOT_PLAIN = (
     "biLM as it was made, because its weights alone are read here; adapters can be merged into the "
     "weights, hooks and pruning removed (torch.nn.utils.prune.remove)"
 )
-BACKENDS: dict[str, Backend] = {"fast": fast, "reference": reference}
+# Modules with the same functions; `reference.py` defines their results.
+BACKENDS = {"fast": fast, "reference": reference}
 
 _name: ContextVar[str] = ContextVar("backend", default="fast")
 
@@ -71,7 +72,7 @@ P = ParamSpec("P")
 Result = TypeVar("Result")
 
 
-def backend() -> Backend:
+def backend() -> ModuleType:
     """
     Return the backend that `use_backend` chose, by default the fast one. `torch.func` transforms
     and forward-mode AD always get the reference, because the fast backend does not support them.

@@ -12,7 +12,6 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.kernels import library, tuning
 from elmo_plugin.bilm.kernels.interface import Affine, LstmWeights, TokenWeights
-from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm
 from elmo_plugin.bilm.kernels.quantized import ZERO_POINT, weight_in_int8, weight_in_int16
 from elmo_plugin.bilm.kernels.token_layer import filter_matrix
 
@@ -342,7 +341,7 @@ class LstmOperands:
         *saved: torch.Tensor | None,
     ) -> tuple[bool, tuple[torch.Tensor, torch.Tensor, torch.Tensor]]:
         """
-        Return whether an output is NaN, and the results of `Backend.lstm_layer`. `saved` are the
+        Return whether an output is NaN, and the results of `reference.lstm_layer`. `saved` are the
         activations and cells that the gradient needs, or `None` twice.
         """
         _, dim, cell_size = self.widths
@@ -370,7 +369,7 @@ class LstmOperands:
         return gave_nan, results
 
 
-class CompiledLstm(FrozenLstm):
+class CompiledLstm:
     """LSTM layer with frozen weights, float32 on the CPU. One C++ call runs all steps."""
 
     def __init__(self, weights: LstmWeights, number_format: str) -> None:
@@ -385,7 +384,7 @@ class CompiledLstm(FrozenLstm):
         hidden: torch.Tensor,
         cell: torch.Tensor,
     ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Run the layer, see `Backend.lstm_layer`."""
+        """Run the layer, see `reference.lstm_layer`."""
         arguments = inputs, batch_sizes, hidden, cell, None, None
         gave_nan, results = self._operands.run(self._run_layer, *arguments)
         self.gave_nan |= gave_nan

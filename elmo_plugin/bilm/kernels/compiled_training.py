@@ -36,8 +36,8 @@ class CompiledLstmTraining(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, *arguments: Any) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
         """
-        Run the layer, see `Backend.lstm_layer`. Arguments: `inputs`, the tensors of `LstmWeights`,
-        `hidden`, `cell`, `batch_sizes`, both clips, and the number format of the products.
+        Run the layer, see `reference.lstm_layer`. Arguments: `inputs`, the tensors of
+        `LstmWeights`, `hidden`, `cell`, `batch_sizes`, both clips, and the products' number format.
         """
         # PyTorch's threads run between two calls. While they spun, they would take the processor.
         machine.let_waiting_threads_sleep()

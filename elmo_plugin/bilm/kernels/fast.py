@@ -27,11 +27,12 @@ from elmo_plugin.bilm.kernels.gradients import without_autocast
 from elmo_plugin.bilm.kernels.interface import (
     Affine,
     BiLstmState,
+    LstmOutput,
     LstmWeights,
     Precision,
     TokenWeights,
 )
-from elmo_plugin.bilm.kernels.lstm_inference import FrozenLstm, PlainLstm
+from elmo_plugin.bilm.kernels.lstm_inference import PlainLstm
 from elmo_plugin.bilm.kernels.quantized import (
     DynamicInt8Linear,
     ExactLinear,
@@ -45,8 +46,7 @@ from elmo_plugin.bilm.kernels.token_layer import (
     encode,
     encode_parts,
     filter_matrix,
-    linears_with_gradient,
-    prepacked_linears,
+    linears_of,
 )
 
 # Names under which `derived.py` caches values.
@@ -62,7 +62,7 @@ def token_layer(
     precision: Precision,
     widths: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """Compute token vectors, once for each distinct token, see `Backend.token_layer`."""
+    """Compute token vectors, once for each distinct token, see `reference.token_layer`."""
     parameters, num_characters = weights.tensors, character_ids.shape[1]
     trains = wants_gradient(parameters)
     like = weights.embedding
@@ -104,8 +104,12 @@ def token_layer(
 
 
 def _trained_linears(weights: TokenWeights, training_dtype: str | None) -> Linears:
-    linear = functools.partial(training_linear, training_dtype=training_dtype)
-    return linears_with_gradient(weights, linear)
+    return linears_of(
+        weights,
+        lambda weight, bias, _: functools.partial(
+            training_linear, weight=weight, bias=bias, training_dtype=training_dtype
+        ),
+    )
 
 
 def _without_nan(
@@ -132,7 +136,7 @@ def _encode_frozen(
 
 
 def linear(rows: torch.Tensor, weight: torch.Tensor, precision: Precision) -> torch.Tensor:
-    """Compute `rows W^T`, see `Backend.linear`."""
+    """Compute `rows W^T`, see `reference.linear`."""
     if wants_gradient([rows, weight]):
         return training_linear(rows, weight, None, precision.training_dtype)
     with without_autocast(rows.device):
@@ -159,53 +163,22 @@ def lstm_layer(
     cell: torch.Tensor,
     weights: LstmWeights,
     precision: Precision,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Run one LSTM layer in one direction, see `Backend.lstm_layer`."""
-    dtype = weights.input.dtype
-    if not _is_half_on_cpu(weights.bias):
-        states = inputs.to(dtype), batch_sizes, hidden.to(dtype), cell.to(dtype)
-        return _lstm_layer(*states, weights, precision)
-    if wants_gradient([inputs, *weights.tensors]):
+) -> LstmOutput:
+    """Run one LSTM layer in one direction, see `reference.lstm_layer`."""
+    dtype, is_half = weights.input.dtype, _is_half_on_cpu(weights.bias)
+    trains = wants_gradient([inputs, *weights.tensors])
+    if is_half and trains:
         weights = weights.float()
-    states = inputs.float(), batch_sizes, hidden.float(), cell.float()
-    outputs, hidden, cell = _lstm_layer(*states, weights, precision)
-    return outputs.to(dtype), hidden.to(dtype), cell.to(dtype)
-
-
-def _lstm_layer(
-    inputs: torch.Tensor,
-    batch_sizes: Sequence[int],
-    hidden: torch.Tensor,
-    cell: torch.Tensor,
-    weights: LstmWeights,
-    precision: Precision,
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    hidden, cell = hidden.detach(), cell.detach().contiguous()
-    tensors = weights.tensors
+    states = (inputs, hidden.detach(), cell.detach().contiguous())
+    inputs, hidden, cell = (one.float() if is_half else one.to(dtype) for one in states)
     with without_autocast(inputs.device):
-        if wants_gradient([inputs, *tensors]):
-            training_dtype = precision.training_dtype
-            number_format = trained_format(weights.input, training_dtype)
-            if number_format is not None:
-                found = CompiledLstmTraining.apply(
-                    inputs, *tensors, hidden, cell, batch_sizes, weights.cell_clip,
-                    weights.projection_clip, number_format,
-                )  # fmt: skip
-            elif lstm_directions.usable(cell, training_dtype):
-                found = tuple(
-                    one.squeeze(0)
-                    for one in lstm_directions.lstm_directions(
-                        inputs[None], batch_sizes, hidden[None], cell[None], [weights],
-                        training_dtype,
-                    )
-                )  # fmt: skip
-            else:
-                _check_devices([inputs, *tensors])
-                found = reference.lstm_layer(inputs, batch_sizes, hidden, cell, weights)
-            checked = found[1]  # once NaN, a sentence's state stays NaN
+        if trains:
+            arguments = inputs, batch_sizes, hidden, cell, weights
+            found = _train_lstm_layer(*arguments, precision.training_dtype)
+            checked: torch.Tensor | None = found[1]  # once NaN, a sentence's state stays NaN
         else:
             layer = derived(
-                tensors,
+                weights.tensors,
                 (PREPACKED, precision.dtype, weights.cell_clip, weights.projection_clip),
                 lambda: frozen_lstm(weights, precision.dtype),
             )
@@ -213,10 +186,34 @@ def _lstm_layer(
             checked = found[0] if layer.gave_nan else None
         # Padding, int8 and int16 turn infinite and huge numbers into NaN, where the definition has
         # none. On a GPU, to look would wait for all queued kernels.
-        if checked is None or checked.device.type != "cpu" or not _has_nan(checked):
-            return found
-        wide = weights.float() if _is_half_on_cpu(weights.bias) else weights
-        return reference.lstm_layer(inputs, batch_sizes, hidden, cell, wide)
+        if checked is not None and checked.device.type == "cpu" and _has_nan(checked):
+            wide = weights.float() if is_half else weights
+            found = reference.lstm_layer(inputs, batch_sizes, hidden, cell, wide)
+    outputs, hidden, cell = (one.to(dtype) for one in found)
+    return outputs, hidden, cell
+
+
+def _train_lstm_layer(
+    inputs: torch.Tensor,
+    batch_sizes: Sequence[int],
+    hidden: torch.Tensor,
+    cell: torch.Tensor,
+    weights: LstmWeights,
+    training_dtype: str | None,
+) -> LstmOutput:
+    number_format = trained_format(weights.input, training_dtype)
+    if number_format is not None:
+        return CompiledLstmTraining.apply(
+            inputs, *weights.tensors, hidden, cell, batch_sizes, weights.cell_clip,
+            weights.projection_clip, number_format,
+        )  # fmt: skip
+    if lstm_directions.usable(cell, training_dtype):
+        found = lstm_directions.lstm_directions(
+            inputs[None], batch_sizes, hidden[None], cell[None], [weights], training_dtype
+        )
+        return found[0][0], found[1][0], found[2][0]
+    _check_devices([inputs, *weights.tensors])
+    return reference.lstm_layer(inputs, batch_sizes, hidden, cell, weights)
 
 
 def _check_devices(tensors: Iterable[torch.Tensor]) -> None:
@@ -347,7 +344,7 @@ def auto_training_dtype(device: torch.device) -> str | None:
 # --- the LSTM ------------------------------------------------------------------------------------
 
 
-def frozen_lstm(weights: LstmWeights, dtype: str | None) -> FrozenLstm:
+def frozen_lstm(weights: LstmWeights, dtype: str | None) -> CompiledLstm | PlainLstm:
     """Return the fastest LSTM layer without gradients; `dtype` is that of `BiLm`."""
     weights, dtype = _widened(weights, dtype)
     number_format = lstm_format(weights, dtype)
@@ -371,9 +368,14 @@ def frozen_token_layer(
     weights, dtype = _widened(weights, dtype)
     if not runs_in_library(weights.embedding):
         _check_devices(weights.tensors)
-        linears = prepacked_linears(
-            weights, lambda weight, precise: linear_kernel(weight, dtype, precise)
-        )
+        with torch.no_grad():
+            linears = linears_of(
+                weights,
+                lambda weight, bias, precise: functools.partial(
+                    linear_kernel(weight, dtype, precise),
+                    bias=None if bias is None else bias.clone(),
+                ),
+            )
         return lambda ids: encode(ids, weights, linears, tokens_at_once(ids, trains=False))
     size = max((weight.numel() for weight, _ in weights.highways), default=0)
     number_format = _number_format(dtype, size)

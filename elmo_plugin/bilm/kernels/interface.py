@@ -1,7 +1,7 @@
-"""Types of the kernels' arguments, and the protocol that every backend implements."""
+"""Types of the kernels' arguments and results."""
 
 from collections.abc import Callable, Sequence
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 
 import torch
 
@@ -159,57 +159,5 @@ class LstmState(NamedTuple):
 
 # State of the forward direction, then of the backward direction.
 BiLstmState = tuple[LstmState, LstmState]
-
-
-class Backend(Protocol):
-    """
-    Interface of a backend, which runs a biLM's computations. `reference.py` defines their results.
-    Other backends must give the same numbers, up to rounding and the lower precision that
-    `Precision` allows.
-    """
-
-    def token_layer(
-        self,
-        character_ids: torch.Tensor,
-        weights: TokenWeights,
-        precision: Precision,
-        widths: Sequence[int] | None = None,
-    ) -> torch.Tensor:
-        """
-        Compute token vectors, shape `(num_rows, projection_dim)`, from character ids, shape
-        `(num_rows, num_characters)`. No row may be a padding token.
-
-        A caller whose rows are distinct and sorted by length may say so by `widths`: how many
-        character ids are enough in each of as many equal parts of the rows, which is the longest
-        token's length plus the widest filter's width.
-        """
-
-    def linear(
-        self, rows: torch.Tensor, weight: torch.Tensor, precision: Precision
-    ) -> torch.Tensor:
-        """
-        Return `rows W^T`, shape `(num_rows, output_dim)`, for rows of shape `(num_rows, input_dim)`
-        and a weight of shape `(output_dim, input_dim)`. ELMoForManyLangs needs it for word vectors.
-        """
-
-    def lstm_layer(
-        self,
-        inputs: torch.Tensor,
-        batch_sizes: Sequence[int],
-        hidden: torch.Tensor,
-        cell: torch.Tensor,
-        weights: LstmWeights,
-        precision: Precision,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """
-        Run one LSTM layer of one direction over packed rows, which are in the order of PyTorch's
-        `PackedSequence`.
-
-        `inputs`: shape `(num_rows, input_dim)`.
-        `batch_sizes`: number of rows of each step, non-increasing.
-        `hidden`, `cell`: initial state, shapes `(batch_size, projection_dim)` and
-        `(batch_size, cell_size)`.
-
-        The result is `(outputs, hidden, cell)`: packed outputs, shape `(num_rows, projection_dim)`,
-        and each sentence's final state. Inputs and weights get gradients, the initial state none.
-        """
+# Packed outputs of an LSTM layer, and each sentence's final `hidden` and `cell`.
+LstmOutput = tuple[torch.Tensor, torch.Tensor, torch.Tensor]

@@ -1,41 +1,17 @@
-"""Frozen LSTM layers in PyTorch, with prepacked weights."""
+"""Frozen LSTM layer in PyTorch, with prepacked weights."""
 
-from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Sequence
 
 import torch
 
-from elmo_plugin.bilm.kernels.interface import LstmWeights
+from elmo_plugin.bilm.kernels.interface import LstmOutput, LstmWeights
 from elmo_plugin.bilm.kernels.quantized import LinearKernel
 
 # Prepacks a weight: returns the `LinearKernel` that multiplies by it.
 Prepack = Callable[[torch.Tensor], LinearKernel]
 
 
-class FrozenLstm(ABC):
-    """
-    LSTM layer (`reference.lstm_layer`) without gradients, with frozen weights.
-
-    # Attributes
-
-    gave_nan : `bool`
-        Whether an output may have been NaN in any call.
-    """
-
-    gave_nan = True
-
-    @abstractmethod
-    def __call__(
-        self,
-        inputs: torch.Tensor,
-        batch_sizes: Sequence[int],
-        hidden: torch.Tensor,
-        cell: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Run the layer, see `Backend.lstm_layer`."""
-
-
-class PlainLstm(FrozenLstm):
+class PlainLstm:
     """
     Frozen LSTM layer that loops over the steps in Python, with few passes over memory. Input
     projections `W x + b` are computed for several steps at a time.
@@ -56,6 +32,9 @@ class PlainLstm(FrozenLstm):
         even if that is larger.
     """
 
+    # Whether an output may have been NaN in any call, which the C++ kernels tell.
+    gave_nan = True
+
     def __init__(self, weights: LstmWeights, prepack: Prepack, input_product_elements: int) -> None:
         self._cell_clip, self._projection_clip = weights.cell_clip, weights.projection_clip
         self._input_product_elements = input_product_elements
@@ -72,8 +51,8 @@ class PlainLstm(FrozenLstm):
         batch_sizes: Sequence[int],
         hidden: torch.Tensor,
         cell: torch.Tensor,
-    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-        """Run the layer, see `Backend.lstm_layer`."""
+    ) -> LstmOutput:
+        """Run the layer, see `reference.lstm_layer`."""
         dtype = cell.dtype
         outputs: list[torch.Tensor] = []
         ended: list[tuple[torch.Tensor, torch.Tensor]] = []

@@ -1,6 +1,7 @@
 """
 Reference backend: the definition of the biLM's computations in plain, differentiable PyTorch, for
-every device, inference and training. Other kernels are faster and agree with it up to rounding.
+every device, inference and training. Other kernels are faster and agree with it up to rounding, and
+up to the lower precision that `Precision` allows.
 """
 
 import functools
@@ -12,6 +13,7 @@ from torch.nn import functional
 from elmo_plugin.bilm.kernels.interface import (
     Affine,
     LstmModules,
+    LstmOutput,
     LstmWeights,
     Precision,
     TokenModules,
@@ -78,8 +80,25 @@ def lstm_layer(
     cell: torch.Tensor,
     weights: LstmWeights | LstmModules,
     precision: Precision = Precision(),  # noqa: B008 (it is a tuple)
-) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
-    """Run one LSTM layer in one direction, see `Backend.lstm_layer`."""
+) -> LstmOutput:
+    """
+    Run one LSTM layer of one direction over packed rows, which are in the order of PyTorch's
+    `PackedSequence`. Inputs and weights get gradients, the initial state none.
+
+    # Parameters
+
+    inputs : `torch.Tensor`
+        Shape `(num_rows, input_dim)`.
+    batch_sizes : `Sequence[int]`
+        Number of rows of each step, non-increasing.
+    hidden, cell : `torch.Tensor`
+        Initial state, shapes `(batch_size, projection_dim)` and `(batch_size, cell_size)`.
+
+    # Returns
+
+    `LstmOutput`
+        Packed outputs, shape `(num_rows, projection_dim)`, and each sentence's final state.
+    """
     outputs, hidden, cell = lstm_steps(inputs, batch_sizes, hidden.detach(), cell.detach(), weights)
     return outputs, hidden.detach(), cell.detach()
 
@@ -108,7 +127,15 @@ def token_layer(
     precision: Precision = Precision(),  # noqa: B008
     widths: Sequence[int] | None = None,
 ) -> torch.Tensor:
-    """Compute `Backend.token_layer` (Kim et al. 2016) as bilm-tf does (bilm/model.py, 7cffee2)."""
+    """
+    Compute token vectors, shape `(num_rows, projection_dim)`, from character ids, shape `(num_rows,
+    num_characters)` (Kim et al. 2016), as bilm-tf does (bilm/model.py, 7cffee2). No row may be a
+    padding token.
+
+    A caller whose rows are distinct and sorted by length may say so by `widths`: how many character
+    ids are enough in each of as many equal parts of the rows, which is the longest token's length
+    plus the widest filter's width.
+    """
     if isinstance(weights, TokenWeights):
         weights = token_modules(weights)
     # Shape: (num_rows, char_embedding_dim, num_characters)
@@ -161,7 +188,10 @@ def linear(
     weight: torch.Tensor,
     precision: Precision = Precision(),  # noqa: B008
 ) -> torch.Tensor:
-    """Compute `rows W^T`, see `Backend.linear`."""
+    """
+    Return `rows W^T`, shape `(num_rows, output_dim)`, for rows of shape `(num_rows, input_dim)` and
+    a weight of shape `(output_dim, input_dim)`. ELMoForManyLangs needs it for word vectors.
+    """
     return functional.linear(rows, weight)
 
 

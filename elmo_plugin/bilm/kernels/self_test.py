@@ -53,7 +53,7 @@ def _is_near(found: torch.Tensor, expected: torch.Tensor, error: float) -> bool:
 
 
 def _operands() -> tuple[LstmWeights, Any]:
-    """Return a small layer, and the other arguments of `Backend.lstm_layer`."""
+    """Return a small layer, and the other arguments of `reference.lstm_layer`."""
     generator = torch.Generator().manual_seed(0)
     # More columns than a block of int16 sums, and more rows than the kernels process at a time.
     batch_sizes, cell_size, dim = [14, 7, 3, 1], 9 * 32, 5 * 32

@@ -12,15 +12,12 @@ from torch.nn import functional
 
 from elmo_plugin.bilm.kernels.gradients import hand_written
 from elmo_plugin.bilm.kernels.interface import TokenWeights
-from elmo_plugin.bilm.kernels.quantized import LinearKernel
 
 Linear = Callable[[torch.Tensor], torch.Tensor]
 # Character ids of one product in the gradient of their embeddings on a GPU.
 IDS_AT_ONCE = 1024
-# Prepacks a weight: (weight, whether int8 is too coarse for it) -> its linear kernel.
-PrepackTokenLinear = Callable[[torch.Tensor, bool], LinearKernel]
-# Differentiable linear layer: (rows, weight, bias) -> outputs.
-LinearWithGradient = Callable[[torch.Tensor, torch.Tensor, torch.Tensor | None], torch.Tensor]
+# Makes a linear map: (weight, bias or none, whether int8 is too coarse for the weight) -> map.
+MakeLinear = Callable[[torch.Tensor, torch.Tensor | None, bool], Linear]
 
 
 class Linears(NamedTuple):
@@ -38,51 +35,34 @@ class Linears(NamedTuple):
     projection: Linear | None
 
 
-def prepacked_linears(weights: TokenWeights, prepack: PrepackTokenLinear) -> Linears:
-    """Return the linear maps of a frozen token layer, with prepacked weights."""
-    with torch.no_grad():
-        matrix = filter_matrix(weights)
-    highways = [
-        functools.partial(prepack(weight.detach(), False), bias=bias.detach().clone())
-        for weight, bias in weights.highways
-    ]
-    projection = None
-    if weights.projection is not None:
-        weight, bias = (one.detach() for one in weights.projection)
-        # int8, with one scale per row, is too coarse for the heavy-tailed outputs of highways.
-        projection = functools.partial(prepack(weight, True), bias=bias.clone())
-    return Linears(prepack(matrix, True), highways, projection)
-
-
-def linears_with_gradient(weights: TokenWeights, linear: LinearWithGradient) -> Linears:
-    """Return the linear maps of a trainable token layer."""
-
-    def affine(weight: torch.Tensor, bias: torch.Tensor) -> Linear:
-        return lambda rows: linear(rows, weight, bias)
-
-    matrix = filter_matrix(weights)
+def linears_of(weights: TokenWeights, make: MakeLinear) -> Linears:
+    """Return the linear maps of a token layer, made by `make`."""
     return Linears(
-        lambda rows: linear(rows, matrix, None),
-        [affine(*one) for one in weights.highways],
-        None if weights.projection is None else affine(*weights.projection),
+        make(filter_matrix(weights), None, True),
+        [make(weight, bias, False) for weight, bias in weights.highways],
+        # int8, with one scale per row, is too coarse for the heavy-tailed outputs of highways.
+        None if weights.projection is None else make(*weights.projection, True),
     )
 
 
 def encode(
-    character_ids: torch.Tensor,
-    weights: TokenWeights,
-    linears: Linears,
-    tokens_at_once: int,
+    character_ids: torch.Tensor, weights: TokenWeights, linears: Linears, tokens_at_once: int
 ) -> torch.Tensor:
     """
     Compute the token vector of every row. `tokens_at_once` tokens of similar length are computed
     together, so that few windows hold only padding.
     """
-    run = functools.partial(_encode, weights=weights, linears=linears)
+    widest = max(weight.shape[2] for weight, _ in weights.convolutions)
+    lengths = token_lengths(character_ids, weights.padding_id)
+
+    def run(rows: torch.Tensor, lengths: torch.Tensor) -> torch.Tensor:
+        longest = int(lengths.max()) if len(lengths) else 0
+        return encode_parts(rows, weights, linears, [longest + widest])
+
     if len(character_ids) <= tokens_at_once:
-        return run(character_ids)
-    order = token_lengths(character_ids, weights.padding_id).argsort()
-    encoded = [run(character_ids[rows]) for rows in order.split(tokens_at_once)]
+        return run(character_ids, lengths)
+    order = lengths.argsort()
+    encoded = [run(character_ids[rows], lengths[rows]) for rows in order.split(tokens_at_once)]
     return functional.embedding(order.argsort(), torch.cat(encoded))
 
 
@@ -93,32 +73,24 @@ def encode_parts(
     Compute the token vector of every row, as `encode`, without asking the device for anything.
 
     `widths` are numbers of character ids, one for each of as many equal parts of the rows: the
-    longest token's length plus the widest filter's width, or more.
+    longest token's length plus the widest filter's width, or more. Fewer convolution windows are
+    computed then: all windows of padding alone give the same values, so one is enough.
     """
     parts = [
-        _cut(part, width, weights.padding_id)
+        functional.pad(part, (0, width - part.shape[1]), value=weights.padding_id)  # or cut
         for part, width in zip(character_ids.chunk(len(widths)), widths)
     ]
     # One lookup: its gradient is then one product.
     embedded = _embedded(torch.cat([part.flatten() for part in parts]), weights.embedding)
     maxima = [
-        _maxima(characters.view(*part.shape, -1), character_ids.shape[1], weights, linears.convolve)
+        _maxima(
+            characters.view(*part.shape, weights.embedding.shape[1]), character_ids.shape[1],
+            weights, linears.convolve,
+        )
         for part, characters in zip(parts, embedded.split([part.numel() for part in parts]))
-    ]
-    return _encode_maxima(torch.cat(maxima), weights, linears)
-
-
-def _encode(character_ids: torch.Tensor, weights: TokenWeights, linears: Linears) -> torch.Tensor:
-    widest = max(weight.shape[2] for weight, _ in weights.convolutions)
-    characters = cut(character_ids, widest, weights.padding_id)
-    embedded = _embedded(characters, weights.embedding)
-    maxima = _maxima(embedded, character_ids.shape[1], weights, linears.convolve)
-    return _encode_maxima(maxima, weights, linears)
-
-
-def _encode_maxima(maxima: torch.Tensor, weights: TokenWeights, linears: Linears) -> torch.Tensor:
+    ]  # fmt: skip
     # Shape: (num_rows, num_filters)
-    tokens = weights.activation(maxima)
+    tokens = weights.activation(torch.cat(maxima))
     for linear in linears.highways:
         transform, gate = linear(tokens).chunk(2, dim=-1)
         transform = torch.relu(transform)
@@ -132,7 +104,7 @@ def _maxima(
 ) -> torch.Tensor:
     """
     Return each filter's maximum over a token's windows, shape `(num_rows, num_filters)`.
-    `characters` are the embeddings of `cut` ids, `num_characters` is their number before.
+    `characters` are the embeddings of cut or padded ids; `num_characters` were there before.
     """
     widths = [weight.shape[2] for weight, _ in weights.convolutions]
     char_embedding_dim = characters.shape[2]
@@ -175,21 +147,6 @@ class _Largest(torch.autograd.Function):
         # 1 at the maxima, else 0. `sign` is much faster than PyTorch's comparisons.
         is_largest = (convolved - maxima.unsqueeze(1)).sign_().add_(1)
         return is_largest.mul_((gradient / is_largest.sum(dim=1)).unsqueeze(1))
-
-
-def cut(character_ids: torch.Tensor, widest: int, padding_id: int) -> torch.Tensor:
-    """
-    Truncate or pad rows of character ids to the longest token's length plus `widest`, the largest
-    filter width. Fewer convolution windows are computed then: all windows of padding alone give the
-    same values, so one is enough.
-    """
-    longest = int(token_lengths(character_ids, padding_id).max()) if len(character_ids) else 0
-    return _cut(character_ids, longest + widest, padding_id)
-
-
-def _cut(character_ids: torch.Tensor, width: int, padding_id: int) -> torch.Tensor:
-    characters = character_ids[:, :width]
-    return functional.pad(characters, (0, width - characters.shape[1]), value=padding_id)
 
 
 def _embedded(character_ids: torch.Tensor, embedding: torch.Tensor) -> torch.Tensor:

@@ -180,7 +180,7 @@ class CharCnn(WeightsModule):
     # Functions of the convolutions' maxima and of the highway layers.
     activations = property(attrgetter("activation", "_highways._activation"))
 
-    # Current weights, as an argument for `Backend`; an error if a layer is not plain.
+    # Current weights, as an argument for a backend; an error if a layer is not plain.
     weights = property(lambda self: plain(self.plain_weights))
 
     @plain_weights
@@ -230,7 +230,7 @@ class CharCnn(WeightsModule):
         character_ids : `torch.Tensor`
             Integers, shape `(num_rows, num_characters)`, without padding tokens.
         widths : `Sequence[int] | None`, optional (default = `None`)
-            See `Backend.token_layer`.
+            See `reference.token_layer`.
 
         # Returns
 

@@ -127,7 +127,7 @@ class LstmCellWithProjection(WeightsModule):
         cell: torch.Tensor | None = None,
     ) -> tuple[torch.Tensor, Any, Any] | tuple[torch.Tensor, Any]:
         """
-        Run the layer over packed rows, see `Backend.lstm_layer`: the state gets no gradient.
+        Run the layer over packed rows, see `reference.lstm_layer`: the state gets no gradient.
 
         It also takes AllenNLP's arguments: padded sentences, their lengths, and `(hidden, cell)` or
         `None`, which then get gradients.
@@ -172,7 +172,7 @@ class LstmCellWithProjection(WeightsModule):
         end = packing.unsort(LstmState(hidden.unsqueeze(0), cell.unsqueeze(0)))
         return packing.unpack(**{direction: packed}), tuple(end)
 
-    # Current weights, as an argument for `Backend`; an error if a layer is not plain.
+    # Current weights, as an argument for a backend; an error if a layer is not plain.
     weights = property(lambda self: plain(self.plain_weights))
 
     @plain_weights

@@ -73,7 +73,7 @@ class BatchPair(NamedTuple):
     `characters`: character ids of the distinct tokens of both directions, by rising length, shape
     `(num_types, num_characters)`. `tokens`: index of each input token in `characters`, int64, shape
     `(2, num_steps, batch_size)`. `targets`: ids of the words to predict, int64, same shape.
-    `positions`, `sources`: see `StreamBatch`. `widths`: see `Backend.token_layer`.
+    `positions`, `sources`: see `StreamBatch`. `widths`: see `reference.token_layer`.
     """
 
     characters: torch.Tensor

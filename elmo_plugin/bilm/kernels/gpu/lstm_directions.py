@@ -31,9 +31,9 @@ def lstm_directions(
     training_dtype: str | None,
 ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
     """
-    Run one LSTM layer in one direction, or in both at once, see `Backend.lstm_layer`. Tensors have
-    the direction as an additional first dimension, and `weights` has one element for each. Their
-    clips must be equal.
+    Run one LSTM layer in one direction, or in both at once, see `reference.lstm_layer`. Tensors
+    have the direction as an additional first dimension, and `weights` has one element for each.
+    Their clips must be equal.
     """
     stacked = [torch.stack(parts) for parts in zip(*(one.tensors for one in weights))]
     clips = weights[0].cell_clip, weights[0].projection_clip

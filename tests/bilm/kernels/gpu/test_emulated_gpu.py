@@ -178,9 +178,11 @@ def test_many_tokens_at_once(emulation, num_tokens, monkeypatch):
     monkeypatch.setattr(tuning, "TOKENS_AT_ONCE_ON_GPU", 5)
     tokens = ["The", "naïve", "." * 60, "moon", "a"][:num_tokens]
     pieces = []
-    encode = token_layer._encode
+    encode = token_layer.encode_parts
     monkeypatch.setattr(
-        token_layer, "_encode", lambda ids, **more: pieces.append(len(ids)) or encode(ids, **more)
+        token_layer,
+        "encode_parts",
+        lambda ids, *more: pieces.append(len(ids)) or encode(ids, *more),
     )
 
     def work(device):
