@@ -32,7 +32,6 @@ def get_layers(doc: Doc) -> Any:
     layers = doc.user_data.get(_LAYERS)
     if layers is None:
         return None
-    ends = [token.idx + len(token) for token in doc]
     starts = [token.idx for token in doc]
     known = doc.user_data.get(_STARTS)
     if known is None and layers.shape[1] == len(doc):
@@ -42,12 +41,13 @@ def get_layers(doc: Doc) -> Any:
             f"doc._.elmo holds vectors of {layers.shape[1]} tokens of another text, expected those "
             f"of this Doc's {len(doc)} tokens; run the component 'elmo' on it again"
         )
-    before = numpy.array(known[0])
-    if len(before) == len(starts) and (before == starts).all():
+    before = list(known[0])
+    if before == starts:
         return layers
     # A character belongs to the last old token that starts at or before the character.
     first = numpy.searchsorted(before, starts, side="right") - 1
-    last = numpy.searchsorted(before, numpy.array(ends) - 1, side="right") - 1
+    ends = [token.idx + len(token) - 1 for token in doc]
+    last = numpy.searchsorted(before, ends, side="right") - 1
     return numpy.stack([layers[:, a : b + 1].mean(axis=1) for a, b in zip(first, last)], axis=1)
 
 
@@ -62,11 +62,10 @@ def vectors_of(item: Doc | Span | Token) -> Any:
     Return the layers of a Doc's, a span's or a token's tokens, shape `(mixture_size, num_tokens,
     embedding_dim)`, for a token `(mixture_size, embedding_dim)`; `None` if there are none.
     """
-    if isinstance(item, Doc):
-        return get_layers(item)
     layers = get_layers(item.doc)
-    place = item.i if isinstance(item, Token) else slice(item.start, item.end)
-    return None if layers is None else layers[:, place]
+    if layers is None or isinstance(item, Doc):
+        return layers
+    return layers[:, item.i if isinstance(item, Token) else slice(item.start, item.end)]
 
 
 def similarity(item: Doc | Span | Token, other: Doc | Span | Token) -> float:
@@ -110,8 +109,8 @@ def _sum(item: Any) -> Any:
     layers = None
     if isinstance(item, (Doc, Span, Token)):
         layers = vectors_of(item)
-        hook = (item if isinstance(item, Doc) else item.doc).user_hooks.get("similarity")
-        if layers is None and hook is _similarity_hook:  # `as_doc()` copies the tensor alone
+        # `as_doc()` copies the tensor alone.
+        if layers is None and item.doc.user_hooks.get("similarity") is _similarity_hook:
             layers = item.tensor
     if layers is None:
         raise ValueError(f"{item!r} has no ELMo vectors, expected text that 'elmo' has read")

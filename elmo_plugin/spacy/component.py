@@ -30,32 +30,6 @@ from elmo_plugin.spacy import hook_similarity
 OPTIONS_FILE, WEIGHTS_FILE, TENSORS_FILE = "options.json", "weights.hdf5", "weights.th"
 
 
-@Language.factory(
-    "elmo",
-    assigns=["doc._.elmo", "doc.tensor"],
-    default_config={
-        "options_file": "embedded",
-        "weight_file": None,
-        "state": "primed",
-        "dtype": None,
-        "max_tokens": 4096,
-        "cache": None,
-    },
-)
-def make_elmo(
-    nlp: Language,
-    name: str,
-    options_file: str,
-    weight_file: str | None,
-    state: str,
-    dtype: str | None,
-    max_tokens: int,
-    cache: str | None,
-) -> "ElmoComponent":
-    """Make the component from spaCy's config; the arguments are those of `ElmoComponent`."""
-    return ElmoComponent(name, options_file, weight_file, state, dtype, max_tokens, cache)
-
-
 class ElmoComponent(Pipe):
     """
     spaCy component that stores a biLM's layers in `doc._.elmo`, float32, shape `(mixture_size,
@@ -79,6 +53,8 @@ class ElmoComponent(Pipe):
         Largest number of tokens in a batch. Longer sentences are run in chunks.
     dtype, cache : `Optional[str]`, optional (default = `None`)
         See `Elmo`.
+    nlp : `Optional[Language]`, optional (default = `None`)
+        The pipeline, which spaCy gives; not used.
 
     # Raises
 
@@ -95,6 +71,8 @@ class ElmoComponent(Pipe):
         dtype: str | None = None,
         max_tokens: int = 4096,
         cache: str | None = None,
+        *,
+        nlp: Language | None = None,
     ) -> None:
         if state not in REPRODUCIBLE_MODES:
             raise ValueError(f"elmo: state is {state!r}, expected one of {REPRODUCIBLE_MODES}")
@@ -201,19 +179,18 @@ class ElmoComponent(Pipe):
         `FileNotFoundError`, `ValueError`
             If a file is missing or damaged; the message names it.
         """
-        self._bilm = None
         options, tensors = Path(path) / OPTIONS_FILE, Path(path) / TENSORS_FILE
-        self._files = (options, Path(path) / WEIGHTS_FILE)
-        if tensors.is_file():
-            self._files = (options_dict(read_options(options)), None)
-            weights = plain_tensors(tensors, "file of weights")
-            assert self.bilm is not None
-            check_state_dict(weights, self.bilm.state_dict(), tensors)
-            try:
-                self.bilm.load_state_dict(weights)
-            except RuntimeError as error:
-                raise ValueError(f"{tensors} does not fit {options}: {error}") from error
-        assert self.bilm is not None  # load it now: the folder may be removed later
+        if not tensors.is_file():
+            self._bilm = load_bilm(options, Path(path) / WEIGHTS_FILE, **self._settings).eval()
+            return self
+        bilm = load_bilm(options_dict(read_options(options)), **self._settings)
+        weights = plain_tensors(tensors, "file of weights")
+        check_state_dict(weights, bilm.state_dict(), tensors)
+        try:
+            bilm.load_state_dict(weights)
+        except RuntimeError as error:
+            raise ValueError(f"{tensors} does not fit {options}: {error}") from error
+        self._bilm = bilm.eval()
         return self
 
     def to_bytes(self, *, exclude: Iterable[str] = ()) -> bytes:
@@ -230,3 +207,7 @@ class ElmoComponent(Pipe):
             for name, content in srsly.msgpack_loads(data).items():
                 (Path(folder) / Path(name).name).write_bytes(content)
             return self.from_disk(folder)
+
+
+# spaCy's entry point. The config's keys and defaults are the constructor's.
+make_elmo = Language.factory("elmo", assigns=["doc._.elmo", "doc.tensor"], func=ElmoComponent)

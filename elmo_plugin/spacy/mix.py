@@ -52,19 +52,15 @@ def forward(
     weights = model.ops.softmax(s)
     layers = [model.ops.asarray(_layers(model, doc)) for doc in docs]
     means = [xp.tensordot(weights, one, axes=1) for one in layers]
-    outputs = [gamma * mean for mean in means]
     drop = model.attrs["dropout_rate"] if is_train else 0.0
-    masks = [model.ops.get_dropout_mask(mean.shape, drop) for mean in means] if drop else None
-    if masks:
-        outputs = [output * mask for output, mask in zip(outputs, masks)]
+    masks = [model.ops.get_dropout_mask(mean.shape, drop) for mean in means]
+    outputs = [gamma * mean * mask for mean, mask in zip(means, masks)]
 
     def backprop(gradients: list[Floats2d]) -> list[Doc]:
-        if masks:
-            gradients = [gradient * mask for gradient, mask in zip(gradients, masks)]
         # Gradient of each layer's weight, without the factor gamma.
         by_layer = sum(
-            xp.tensordot(one, gradient, axes=[[1, 2], [0, 1]])
-            for one, gradient in zip(layers, gradients)
+            xp.tensordot(one, gradient * mask, axes=[[1, 2], [0, 1]])
+            for one, gradient, mask in zip(layers, gradients, masks)
         )
         mean = (weights * by_layer).sum()
         model.inc_grad("gamma", xp.asarray([mean], dtype="f"))
