@@ -69,6 +69,8 @@ class AddedElmo:
         If the config has no place for ELMo, a class is not registered, or there is no such biLM.
     """
 
+    _probe: Probe
+
     def __init__(self, config: dict[str, Any], weights: str) -> None:
         # No two keys share a value, since AllenNLP empties what it reads.
         self.config = config = json.loads(json.dumps(config))
@@ -77,9 +79,7 @@ class AddedElmo:
         """What there is to say beside the edits."""
         self.problem: str | None = None
         """What could not be done, or `None`."""
-        self._weights, self._options = weights, _options({"options_file": weights})
-        if self._options is None:
-            raise ValueError(f"the options of {weights!r} cannot be read, expected a biLM")
+        self._weights, self._options = weights, _sizes(weights, None)
         check_not_of_0_9(config)
         _check_words(config)
         arguments = list(walk(Model, config.get("model"), ("model",)))
@@ -92,9 +92,9 @@ class AddedElmo:
         if note is not None:
             self.notes.append(note)
         known = all(_options(one.value) for one in present)
-        baseline, chosen = self._baseline()
-        if not known:  # nor are the widths behind that ELMo
-            baseline = Outcome(None)
+        chosen = self._choose()
+        # Where ELMo's weights are not known, nor are the widths behind it.
+        baseline = self._probe.baseline if known else Outcome(None)
         width = self._options.embedding_dim
         step: int | None = width
         if present:
@@ -132,44 +132,39 @@ class AddedElmo:
 
     def _add(self, embedders: list[Path]) -> None:
         """Add ELMo to the readers, and to the text field embedders at these paths."""
-        assert self._options is not None
         indexer: dict[str, Any] = {"type": "elmo_characters"}
         if isinstance(self._options, ManyLangsOptions):
             indexer["code_points"] = True
         if self._options.num_characters != 50:
             indexer["max_characters_per_token"] = self._options.num_characters
         slots = [slot for part in trial_data.READERS for slot in _slots(self.config, part)]
-        taken = [get(self.config, path) for path in (*embedders, *(slot.path for slot in slots))]
-        keys = ("elmo", *(f"elmo_{number}" for number in range(2, 100)))
-        key = next(key for key in keys if not any(key in (one or ()) for one in taken))
+        paths = [*embedders, *(slot.path for slot in slots)]
+        taken = {name for path in paths for name in get(self.config, path) or ()}
+        names = ("elmo", *(f"elmo_{number}" for number in range(2, 100)))
+        key = next(name for name in names if name not in taken)
         for slot in slots:
-            self._add_to_reader(
-                slot, key, indexer, sum(slot.path[0] == one.path[0] for one in slots)
-            )
+            alone = [one.path[0] for one in slots].count(slot.path[0]) == 1
+            self._add_to_reader(slot, alone, key, indexer)
         value = {"type": "elmo_token_embedder", "options_file": self._weights, "dropout": 0.0}
         for path in embedders:
             reason = f"ELMo adds {self._options.embedding_dim} elements to each token's vector"
             self._edit((*path, key), value, reason)
 
-    def _add_to_reader(self, slot: Argument, key: str, indexer: Any, num_slots: int) -> None:
-        """Add the indexer to a reader's argument, if the model embeds the fields it indexes."""
+    def _add_to_reader(self, slot: Argument, alone: bool, key: str, indexer: Any) -> None:
+        """Add the indexer to a reader's argument: its only one, or of fields the model embeds."""
         part = str(slot.path[0])
         marked = replaced(self.config, (*slot.path, key), indexer)
-        pairs = zip(
-            *(
-                trial_data.text_fields(trial_data.instances(it, part)[0][-1])
-                for it in (self.config, marked)
-            )
+        before, after = (
+            trial_data.text_fields(trial_data.instances(config, part)[0][-1])
+            for config in (self.config, marked)
         )
         fields = {
             name: field
-            for (name, field), (_, new) in pairs
+            for (name, field), (_, new) in zip(before, after)
             if key in new.token_indexers.keys() - field.token_indexers.keys()
         }
         read = fields.keys() & self._probe.consumed
-        if num_slots > 1 and not (
-            read if self._probe.consumed else "target" not in shown(slot.path)
-        ):
+        if not (alone or (read if self._probe.consumed else "target" not in shown(slot.path))):
             return
         reason = "the reader also gives each token's characters"
         if slot.value is not None:
@@ -250,20 +245,19 @@ class AddedElmo:
 
     # --- trials -----------------------------------------------------------------------------------
 
-    def _baseline(self) -> tuple[Outcome, int]:
-        """Run the original model; return how it ended, and which instances brought it furthest."""
+    def _choose(self) -> int:
+        """Run the original model on each choice of instances, and return which brings it on."""
         model = _for_trial(self.config)["model"]
-        best: tuple[Outcome, int] | None = None
+        chosen = 0
         for index, instances in enumerate(self._choices):
             vocabulary = trial_data.vocabulary(self.config, instances, self._is_real)
             tried = Probe(model, trial_data.batches(instances, vocabulary), vocabulary)
-            outcome = tried.baseline
-            if best is None or outcome.error is None or best[0].is_behind(outcome):
-                best, self._probe = (outcome, index), tried
-            if outcome.error is None:
+            succeeds = tried.baseline.error is None
+            if index == 0 or succeeds or self._probe.baseline.is_behind(tried.baseline):
+                chosen, self._probe = index, tried
+            if succeeds:
                 break
-        assert best is not None
-        return best
+        return chosen
 
     def check(self) -> str:
         """
@@ -362,22 +356,22 @@ def _is_here(location: str) -> bool:
     return FilePath(location.removeprefix("(").split("!")[0].split("#")[0]).exists()
 
 
-def _options(value: dict[str, Any]) -> ElmoOptions | None:
-    """Return the sizes of the biLM that a config's arguments name, or `None` if it is not here."""
-    options, weights = (
-        value.get(a) or value.get(b)
-        for a, b in (("options", "options_file"), ("pretrained_file", "weight_file"))
-    )
+def _sizes(options: Any, weights: Any) -> ElmoOptions:
+    """Return the sizes of a biLM; raise an error if it is not here."""
     source = options or weights or "original"
     location = str(NAMED_BILMS.get(source, (source,))[0]) if isinstance(source, str) else ""
     # A released biLM's name has its sizes, so that nothing needs to be downloaded.
     if "://" in location and (sizes := re.search(r"elmo_\d+x\d+_(\d+)_\d+cnn_", location)):
         return replace(SMALL, projection_dim=int(sizes[1]))
+    return find_options(options, weights)
+
+
+def _options(value: dict[str, Any]) -> ElmoOptions | None:
+    """Return the sizes of the biLM that a config's arguments name, or `None` if it is not here."""
+    options = value.get("options") or value.get("options_file")
     try:
-        return find_options(options, weights)
+        return _sizes(options, value.get("pretrained_file") or value.get("weight_file"))
     except (FileNotFoundError, ValueError):
-        if value.keys() == {"options_file"}:
-            raise
         return None
 
 

@@ -3,7 +3,6 @@
 import copy
 import re
 import traceback
-from collections.abc import Iterator
 from typing import Any, NamedTuple
 from unittest import mock
 
@@ -15,6 +14,7 @@ from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.modules import TextFieldEmbedder
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_flatten
 
 
 class Outcome(NamedTuple):
@@ -107,8 +107,8 @@ class Probe:
         def call(module: Any, *args: Any, **kwargs: Any) -> Any:
             given = [*args, *kwargs.values()]
             if isinstance(module, TextFieldEmbedder):
-                read = set(_addresses(given))
-                self.consumed |= {name for name in batch if read & set(_addresses(batch[name]))}
+                read = _addresses(given)
+                self.consumed |= {name for name in batch if read & _addresses(batch[name])}
             elif hasattr(module, "get_input_dim") and module in names:
                 self._compare(names[module], module, given)
             return stock(module, *args, **kwargs)
@@ -120,23 +120,19 @@ class Probe:
             expected = module.get_input_dim()
         except NotImplementedError:
             return
-        tensors = [one for one in given if torch.is_tensor(one)]
-        if not tensors or not tensors[0].is_floating_point():
+        tensor = next(filter(torch.is_tensor, given), None)
+        if tensor is None or not tensor.is_floating_point():
             return
-        found = tensors[0].size(-1)
+        found = tensor.size(-1)
         if self._is_baseline:
             self._fits[name] = self._fits.get(name, True) and found == expected
         elif self._fits.get(name) and found != expected:
             raise ConfigurationError(f"{name} has an input of width {found}, expected {expected}")
 
 
-def _addresses(value: Any) -> Iterator[int]:
-    """Yield the addresses of the tensors in a value of lists and dictionaries."""
-    if torch.is_tensor(value):
-        yield value.data_ptr()
-    elif isinstance(value, (dict, list)):
-        for one in value.values() if isinstance(value, dict) else value:
-            yield from _addresses(one)
+def _addresses(value: Any) -> set[int]:
+    """Return the addresses of the tensors in a value of lists and dictionaries."""
+    return {one.data_ptr() for one in tree_flatten(value)[0] if torch.is_tensor(one)}
 
 
 class _OperationCounter(TorchDispatchMode):

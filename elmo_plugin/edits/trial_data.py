@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from typing import Any, Union, get_args, get_origin
 
 from allennlp.common import Params
-from allennlp.data import Batch, DatasetReader, Field, Instance, Vocabulary
+from allennlp.data import Batch, DatasetReader, Instance, Vocabulary
 from allennlp.data.dataset_readers import MultiTaskDatasetReader
 from allennlp.data.fields import ListField, MetadataField, TextField
 from allennlp.data.tokenizers import Token, Tokenizer
@@ -36,7 +36,7 @@ def instances(config: dict[str, Any], part: str) -> tuple[list[list[Instance]], 
         except Exception as error:  # anything that a reader's code may raise
             reason = f"{reason}: {type(error).__name__}: {str(error)[:200]}"
     try:
-        invented = list(invent(reader))
+        invented = invent(reader)
     except Exception as error:
         other = "validation_dataset_reader"  # may do without answers
         if part == other or not config.get(other):
@@ -47,16 +47,20 @@ def instances(config: dict[str, Any], part: str) -> tuple[list[list[Instance]], 
 
 def _reader(config: Any, part: str) -> tuple[DatasetReader, str | None]:
     """Build a reader; if it cannot be built, with tokenizers that need no files, and a note."""
+
+    def build(config: Any) -> DatasetReader:
+        return DatasetReader.from_params(Params({"it": copy.deepcopy(config)}).pop("it"))
+
     try:
-        return DatasetReader.from_params(Params({"it": copy.deepcopy(config)}).pop("it")), None
+        return build(config), None
     except Exception as error:  # such as of a tokenizer's download
+        reason = f"{type(error).__name__}: {str(error)[:200]}"
         for one in list(walk(DatasetReader, config)):
             if one.builds(Tokenizer):
                 config = replaced(config, one.path, {"type": "just_spaces"})
-        reason = f"{type(error).__name__}: {str(error)[:200]}"
         note = f"{part} was tried with words between spaces as tokens ({reason})"
         try:
-            return DatasetReader.from_params(Params({"it": copy.deepcopy(config)}).pop("it")), note
+            return build(config), note
         except Exception:
             raise ValueError(f"{part} cannot be built: {reason}") from error
 
@@ -105,71 +109,62 @@ def read(reader: DatasetReader, path: Any) -> list[Instance]:
     return found
 
 
-def invent(reader: DatasetReader) -> Iterator[list[Instance]]:
+def invent(reader: DatasetReader) -> list[list[Instance]]:
     """
-    Yield instances of an invented sentence, made by the reader's `text_to_instance`. The first has
-    all arguments that can be invented, such as a label, the last only the required ones.
+    Return choices of instances that the reader's `text_to_instance` makes of an invented sentence:
+    of all arguments that can be invented, such as a label, and of the required ones.
 
     # Raises
 
     `Exception`
         The reader's first error, if it makes no instance.
     """
-    parts = [
-        list(one.values()) if isinstance(one, dict) else [one] for one in vars(reader).values()
-    ]
-    wrapped = [one for part in parts for one in part if isinstance(one, DatasetReader)]
-    if wrapped and not isinstance(reader, MultiTaskDatasetReader):  # such as sharded
-        yield from invent(wrapped[0])
-    elif wrapped:
-        yield [
-            _with_task(instance, task)
-            for task, inner in zip(reader.readers, wrapped)  # type: ignore[attr-defined]
-            for instance in next(invent(inner))
-        ]
-    else:
-        found, error = False, None
-        for extent in (2, 1, 0):
-            try:
-                instance = reader.text_to_instance(**_arguments(reader, extent))
-                reader.apply_token_indexers(instance)
-                list(text_fields([instance]))
-            except Exception as problem:  # anything that a reader's code may raise
-                error = error or problem
-                continue
-            found = True
-            yield [instance]
-        if error is not None and not found:
-            raise error
+    parts = [[*one.values()] if isinstance(one, dict) else [one] for one in vars(reader).values()]
+    wrapped = [one for one in itertools.chain(*parts) if isinstance(one, DatasetReader)]
+    if isinstance(reader, MultiTaskDatasetReader):
+        made = []
+        for task, inner in reader.readers.items():
+            for instance in invent(inner)[0]:
+                instance.add_field("task", MetadataField(task))
+                made.append(instance)
+        return [made]
+    if wrapped:  # such as by sharded
+        return invent(wrapped[0])
+    choices, errors = [], []
+    for with_all in (True, False):
+        try:
+            instance = reader.text_to_instance(**_arguments(reader, with_all))
+            reader.apply_token_indexers(instance)
+            list(text_fields([instance]))
+            choices.append([instance])
+        except Exception as error:  # anything that a reader's code may raise
+            errors.append(error)
+    if not choices:
+        raise errors[0]
+    return choices
 
 
-def _with_task(instance: Instance, task: str) -> Instance:
-    instance.add_field("task", MetadataField(task))
-    return instance
-
-
-def _arguments(reader: DatasetReader, extent: int) -> dict[str, Any]:
-    """Return invented arguments; `extent` 0 leaves out those that have a default, 2 none."""
+def _arguments(reader: DatasetReader, with_all: bool) -> dict[str, Any]:
     found: dict[str, Any] = {}
     for name, parameter in inspect.signature(reader.text_to_instance).parameters.items():
         if parameter.kind in (parameter.VAR_POSITIONAL, parameter.VAR_KEYWORD):
             continue
-        value = _invented(parameter.annotation, bool(found), extent)
-        if parameter.default is parameter.empty or not found or (extent and value is not None):
+        value = _invented(parameter.annotation, bool(found), with_all)
+        if parameter.default is parameter.empty or not found or (with_all and value is not None):
             found[name] = value
     return found
 
 
-def _invented(annotation: Any, is_label: bool, extent: int) -> Any:
+def _invented(annotation: Any, is_label: bool, with_all: bool) -> Any:
     """Return a value of an annotated type, of which each list is as long as the sentence."""
     words, origin, arguments = SENTENCE.split(), get_origin(annotation), get_args(annotation)
     if origin is Union:  # rather words than a string
         best = max(arguments, key=lambda one: (len(get_args(one)), get_args(one) != (int,)))
-        return _invented(best, is_label, extent)
+        return _invented(best, is_label, with_all)
     if annotation in (str, int):
         return SENTENCE if annotation is str else 0
     if origin is dict:
-        return collections.defaultdict(list) if extent > 1 else None
+        return collections.defaultdict(list) if with_all else None
     if origin not in (list, collections.abc.Sequence):
         return None
     if str in (arguments[0], *get_args(arguments[0])) and get_origin(arguments[0]) is not list:
@@ -179,27 +174,23 @@ def _invented(annotation: Any, is_label: bool, extent: int) -> Any:
     if arguments[0] is Token:
         places = itertools.accumulate((len(word) + 1 for word in words), initial=0)
         tokens = [Token(word, idx=place) for word, place in zip(words, places)]
-        return tokens if extent > 1 or not is_label else None
+        return tokens if with_all or not is_label else None
     if get_args(arguments[0]) == (str,):
         return [words, words]
-    if extent > 1 and get_args(arguments[0]) == (int,):
+    if with_all and get_args(arguments[0]) == (int,):
         return [[0] for _ in words]
     return None
 
 
 def text_fields(instances: list[Instance]) -> Iterator[tuple[str, TextField]]:
     """Yield the text fields of instances with the names of the fields that hold them."""
-
-    def inside(field: Field) -> Iterator[TextField]:
-        if isinstance(field, TextField):
-            yield field
-        elif isinstance(field, ListField):
-            for one in field.field_list:
-                yield from inside(one)
-
     for instance in instances:
-        for name, field in instance.fields.items():
-            yield from ((name, one) for one in inside(field))
+        fields = list(instance.fields.items())
+        for name, field in fields:  # which grow
+            if isinstance(field, TextField):
+                yield name, field
+            elif isinstance(field, ListField):
+                fields += [(name, one) for one in field.field_list]
 
 
 def batches(instances: list[Instance], vocabulary: Vocabulary) -> list[dict[str, Any]]:
