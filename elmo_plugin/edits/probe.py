@@ -14,7 +14,6 @@ from allennlp.data import Vocabulary
 from allennlp.models import Model
 from allennlp.modules import TextFieldEmbedder
 from torch.utils._python_dispatch import TorchDispatchMode
-from torch.utils._pytree import tree_flatten
 
 
 class Outcome(NamedTuple):
@@ -132,7 +131,10 @@ class Probe:
 
 def _addresses(value: Any) -> set[int]:
     """Return the addresses of the tensors in a value of lists and dictionaries."""
-    return {one.data_ptr() for one in tree_flatten(value)[0] if torch.is_tensor(one)}
+    if torch.is_tensor(value):
+        return {value.data_ptr()}
+    values = value.values() if isinstance(value, dict) else value
+    return set().union(*map(_addresses, values)) if isinstance(value, (dict, list)) else set()
 
 
 class _OperationCounter(TorchDispatchMode):
