@@ -13,7 +13,7 @@ from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.names import NAMED_BILMS, find_options, find_weights
 from elmo_plugin.bilm.files.options import options_dict
 from elmo_plugin.bilm.use.elmo import Elmo
-from tests.tiny_bilm import OPTIONS, random_bilm, write
+from tests.tiny_bilm import OPTIONS, write
 
 URLS = ("https://example.org/bilm/options.json", "https://example.org/bilm/weights.hdf5")
 
@@ -79,32 +79,41 @@ def test_names():
     assert ElmoTokenEmbedder.__init__.__defaults__[:2] == NAMED_BILMS["original"]
 
 
-def test_paths(files):
-    assert find_options(files.options, files.weights) == OPTIONS
-    assert find_options(Path(files.options)) == OPTIONS
-    assert find_weights(*files) == Path(files.weights)
-    assert find_weights(*map(Path, files)) == Path(files.weights)
+SMALL_URLS = list(NAMED_BILMS["small"])
+CONTENT = options_dict(OPTIONS)
+HERE = ("{0.options}", "{0.weights}")
+# Both arguments, and the URLs that are asked for.
+GIVEN = [
+    (*HERE, []),
+    (*map(Path, HERE), []),
+    ("~/options.json", "~/weights.hdf5", []),
+    (CONTENT, HERE[1], []),
+    (*URLS, list(URLS)),
+    ("small", None, SMALL_URLS),
+    (None, "small", SMALL_URLS),
+    ("small", "small", SMALL_URLS),
+    (HERE[0], "small", SMALL_URLS[1:]),
+]
 
 
-def test_a_path_in_the_home_directory(files, monkeypatch):
+@pytest.mark.parametrize(("options", "weights", "asked"), GIVEN)
+def test_names_paths_urls_and_content(options, weights, asked, files, served, monkeypatch, capsys):
     monkeypatch.setenv("HOME", str(Path(files.options).parent))
-    assert find_options("~/options.json") == OPTIONS
-    assert find_weights("~/options.json", "~/weights.hdf5") == Path(files.weights)
+    given = [
+        type(one)(str(one).format(files)) if isinstance(one, (str, Path)) else one
+        for one in (options, weights)
+    ]
+    assert find_options(*given) == OPTIONS
+    assert find_weights(*given) == Path(files.weights)
+    assert served == asked
+    said = capsys.readouterr().err
+    assert [url for url in asked if url not in said] == []
+    one, other = load_bilm(*given), load_bilm(*files)
+    assert all(map(torch.equal, one.state_dict().values(), other.state_dict().values()))
 
 
-def test_urls_go_through_cached_path_and_are_named_on_stderr(files, served, capsys):
-    assert find_options(*URLS) == OPTIONS
-    assert find_weights(*URLS) == Path(files.weights)
-    assert served == list(URLS)
-    find_weights(*URLS)
-    assert URLS[1] in capsys.readouterr().err
-
-
-@pytest.mark.parametrize("arguments", [("small", None), (None, "small"), ("small", "small")])
-def test_a_name_is_enough(arguments, files, served):
-    assert find_options(*arguments) == OPTIONS
-    assert find_weights(*arguments) == Path(files.weights)
-    assert served == list(NAMED_BILMS["small"])
+def test_content_of_options_needs_no_weights():
+    assert find_weights(CONTENT, None) is None
 
 
 def test_no_name_at_all_is_the_original(served):
@@ -112,23 +121,6 @@ def test_no_name_at_all_is_the_original(served):
     assert served == list(NAMED_BILMS["original"])
     load_bilm(default="medium")
     assert served[2:] == list(NAMED_BILMS["medium"])
-
-
-def test_options_as_they_are(files, served):
-    content = options_dict(random_bilm().options)
-    assert find_options(content) == OPTIONS
-    assert find_weights(content, None) is None
-    assert find_weights(content, files.weights) == Path(files.weights)
-    assert not served
-    one, other = load_bilm(content, files.weights), load_bilm(*files)
-    for name, value in one.state_dict().items():
-        assert torch.equal(value, other.state_dict()[name])
-
-
-def test_options_beside_a_named_weight_file(files, served):
-    assert find_options(files.options, "small") == OPTIONS
-    find_weights(files.options, "small")
-    assert served == [NAMED_BILMS["small"][1]]
 
 
 ADVICE = "the path of a local file, or the name 'embedded'"
