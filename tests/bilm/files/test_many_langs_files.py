@@ -53,139 +53,79 @@ def test_sizes_that_came_with_the_program(folder, path):
         load_bilm(folder)
 
 
-def wrong_config(content):
-    return lambda folder: (folder / "config.json").write_text(content)
-
-
-def wrong_sizes(**changes):
-    def change(folder):
-        found = json.loads((folder / "sizes.json").read_text())
-        for key, value in changes.items():
-            part, name = key.split("__")
+def spoil(path, change):
+    """
+    Remove a file for `None`, or write bytes or text. A dictionary has other values for dotted keys
+    of JSON, or other tensors, with `...` for none. Anything else is stored in place of tensors.
+    """
+    if change is None:
+        path.unlink()
+    elif isinstance(change, (bytes, str)):
+        path.write_bytes(change if isinstance(change, bytes) else change.encode())
+    elif path.suffix == ".json":
+        found = json.loads(path.read_text())
+        for key, value in change.items():
+            part, name = key.split(".")
             found[part][name] = value
-        (folder / "sizes.json").write_text(json.dumps(found))
-
-    return change
-
-
-def wrong_file(name, content):
-    def change(folder):
-        (folder / name).write_bytes(content)
-
-    return change
+        path.write_text(json.dumps(found))
+    else:
+        tensors = torch.load(path, weights_only=True)
+        if isinstance(change, dict):
+            kept = {**tensors, **change}
+            change = {key: value for key, value in kept.items() if value is not ...}
+        torch.save(change, path)
 
 
-def without(name):
-    return lambda folder: (folder / name).unlink()
-
-
-def wrong_tensors(name, change):
-    def rewrite(folder):
-        tensors = torch.load(folder / name, weights_only=True)
-        torch.save(change(tensors), folder / name)
-
-    return rewrite
-
-
-def with_key(key, value):
-    return lambda tensors: {**tensors, key: value}
-
-
-def without_key(key):
-    return lambda tensors: {name: one for name, one in tensors.items() if name != key}
-
-
+CONFIG, SIZES, TOKENS, LSTM = "config.json", "sizes.json", "token_embedder.pkl", "encoder.pkl"
 BIAS = "projection.bias"
-ERRORS = {
-    "config": (without("config.json"), "xx.model has no file config.json, expected a folder of"),
-    "characters": (without("char.dic"), "has no file char.dic"),
-    "words": (without("word.dic"), "there is no file .*word.dic"),
-    "tokens": (without("token_embedder.pkl"), "has no file token_embedder.pkl"),
-    "lstm": (without("encoder.pkl"), "has no file encoder.pkl"),
-    "sizes": (without("sizes.json"), "there is no file 'sizes.json' in the folder; expected"),
-    "no JSON": (wrong_config("{"), "config.json is not a JSON file"),
-    "no name": (wrong_config("{}"), "the key config_path is missing"),
-    "a number": (wrong_config('{"config_path": 3}'), "config_path is 3, expected a value of type"),
-    "itself": (wrong_config('{"config_path": "config.json"}'), "there is no file 'config.json'"),
-    "a step up": (wrong_config('{"config_path": "../.."}'), "there is no file '..' in the folder"),
-    "an LSTM of characters": (
-        wrong_sizes(token_embedder__name="lstm"),
-        "token_embedder.name is 'lstm', expected 'cnn'; an LSTM over a word's characters",
-    ),
-    "a plain LSTM": (
-        wrong_sizes(encoder__name="LSTM"),
-        "encoder.name is 'LSTM', expected 'elmo'; an LSTM without clips",
-    ),
-    "words alone": (
-        wrong_sizes(token_embedder__char_dim=0),
-        "char_dim is 0, expected a width; a model of words without characters is not supported",
-    ),
-    "activation": (
-        wrong_sizes(token_embedder__activation="gelu"),
-        r"activation is 'gelu', expected one of \('relu', 'tanh'\)",
-    ),
-    "huge": (wrong_sizes(encoder__dim=10**9), "encoder.dim is 1000000000, expected a positive"),
-    "too many": (wrong_sizes(encoder__dim=10**6, encoder__projection_dim=10**6), "parameters, exp"),
-    "wider": (
-        wrong_sizes(token_embedder__word_dim=4),
-        r"word_emb_layer.embedding.weight has shape \(11, 5\), the options require \(11, 4\)",
-    ),
-    "no words": (
-        wrong_sizes(token_embedder__word_dim=0),
-        r"projection.weight has shape \(6, 17\), the options require \(6, 12\)",
-    ),
-    "fewer layers": (
-        wrong_sizes(encoder__n_layers=1),
-        "encoder.pkl: the sizes in the config have no place for backward_layer_1.input_linearity",
-    ),
-    "more layers": (
-        wrong_sizes(encoder__n_layers=3),
-        "the key forward_layer_2.input_linearity.weight is missing, expected shape",
-    ),
-    "line": (wrong_file("char.dic", b"a\tb\tc\n"), r"char.dic, line 1 is 'a\\tb\\tc', exp"),
-    "blank line": (wrong_file("word.dic", b"a\t0\n\n"), "word.dic, line 2 is '', expected a token"),
-    "twice": (wrong_file("char.dic", b"a\t0\nb\t0\n"), "line 2: the token 'b' or the id 0 is "),
-    "white space": (wrong_file("char.dic", "\u3000\t0\n\xa0\t1\n".encode()), "line 2: the token "),
-    "a gap": (wrong_file("char.dic", b"a\t0\nb\t2\n"), "has 2 entries, but the id 2; 1 are miss"),
-    "empty": (wrong_file("char.dic", b""), "char.dic"),
-    "not UTF-8": (wrong_file("char.dic", b"\xff\t0\n"), "char.dic:1: not UTF-8"),
-    "no marks": (wrong_file("word.dic", b"a\t0\n"), "xx.model: <oov> is missing among the words"),
-    "missing key": (wrong_tensors("token_embedder.pkl", without_key(BIAS)), f"{BIAS} is missing"),
-    "another key": (
-        wrong_tensors("token_embedder.pkl", with_key("char_lstm.bias", torch.zeros(1))),
-        "have no place for char_lstm.bias",
-    ),
-    "shape": (
-        wrong_tensors("token_embedder.pkl", with_key(BIAS, torch.zeros(3))),
-        r"projection.bias has shape \(3,\), the options require \(6,\)",
-    ),
-    "integers": (
-        wrong_tensors("token_embedder.pkl", with_key(BIAS, torch.zeros(6, dtype=torch.long))),
-        "has type torch.int64, expected floating point",
-    ),
-    "no tensor": (wrong_tensors("token_embedder.pkl", with_key(BIAS, "x")), "bias is 'x'"),
-    "no numbers": (
-        wrong_tensors("token_embedder.pkl", with_key(BIAS, torch.zeros(6, device="meta"))),
-        "of the device meta, expected a plain one",
-    ),
-    "sparse": (
-        wrong_tensors("token_embedder.pkl", with_key(BIAS, torch.zeros(6).to_sparse())),
-        "sparse_coo tensor",
-    ),
-    "NaN": (
-        wrong_tensors("token_embedder.pkl", with_key(BIAS, torch.full((6,), torch.nan))),
-        "holds NaN or infinity",
-    ),
-    "a list": (wrong_tensors("encoder.pkl", lambda tensors: [1]), "encoder.pkl holds a list"),
-    "no pickle": (wrong_file("encoder.pkl", b"PK not a ZIP"), "encoder.pkl is"),
-    "nothing": (wrong_file("encoder.pkl", b""), "encoder.pkl is not a whole file of tensors"),
-}  # fmt: skip
+# File, its change, and what the error says.
+ERRORS = [
+    (CONFIG, None, "xx.model has no file config.json, expected a folder of"),
+    ("char.dic", None, "has no file char.dic"),
+    ("word.dic", None, "there is no file .*word.dic"),
+    (TOKENS, None, "has no file token_embedder.pkl"),
+    (LSTM, None, "has no file encoder.pkl"),
+    (SIZES, None, "there is no file 'sizes.json' in the folder; expected"),
+    (CONFIG, "{", "config.json is not a JSON file"),
+    (CONFIG, "{}", "the key config_path is missing"),
+    (CONFIG, '{"config_path": 3}', "config_path is 3, expected a value of type"),
+    (CONFIG, '{"config_path": "config.json"}', "there is no file 'config.json'"),
+    (CONFIG, '{"config_path": "../.."}', "there is no file '..' in the folder"),
+    (SIZES, {"token_embedder.name": "lstm"}, "name is 'lstm', expected 'cnn'; an LSTM over"),
+    (SIZES, {"encoder.name": "LSTM"}, "encoder.name is 'LSTM', expected 'elmo'; an LSTM without"),
+    (SIZES, {"token_embedder.char_dim": 0}, "char_dim is 0, expected a width; a model of"),
+    (SIZES, {"token_embedder.activation": "gelu"}, r"is 'gelu', expected one of \('relu', "),
+    (SIZES, {"encoder.dim": 10**9}, "encoder.dim is 1000000000, expected a positive"),
+    (SIZES, {"encoder.dim": 10**6, "encoder.projection_dim": 10**6}, "parameters, exp"),
+    (SIZES, {"token_embedder.word_dim": 4}, r"word_emb_.* shape \(11, 5\), .* require \(11, 4\)"),
+    (SIZES, {"token_embedder.word_dim": 0}, r"shape \(6, 17\), .* require \(6, 12\)"),
+    (SIZES, {"encoder.n_layers": 1}, "the sizes in the config have no place for backward_layer_1."),
+    (SIZES, {"encoder.n_layers": 3}, "key forward_layer_2.* is missing, expected shape"),
+    ("char.dic", "a\tb\tc\n", r"char.dic, line 1 is 'a\\tb\\tc', exp"),
+    ("word.dic", "a\t0\n\n", "word.dic, line 2 is '', expected a token"),
+    ("char.dic", "a\t0\nb\t0\n", "line 2: the token 'b' or the id 0 is "),
+    ("char.dic", "\u3000\t0\n\xa0\t1\n", "line 2: the token "),  # white space
+    ("char.dic", "a\t0\nb\t2\n", "has 2 entries, but the id 2; 1 are miss"),
+    ("char.dic", "", "char.dic"),
+    ("char.dic", b"\xff\t0\n", "char.dic:1: not UTF-8"),
+    ("word.dic", "a\t0\n", "xx.model: <oov> is missing among the words"),
+    (TOKENS, {BIAS: ...}, f"{BIAS} is missing"),
+    (TOKENS, {"char_lstm.bias": torch.zeros(1)}, "have no place for char_lstm.bias"),
+    (TOKENS, {BIAS: torch.zeros(3)}, r"has shape \(3,\), the options require \(6,\)"),
+    (TOKENS, {BIAS: torch.zeros(6).long()}, "has type torch.int64, expected floating point"),
+    (TOKENS, {BIAS: "x"}, "bias is 'x'"),
+    (TOKENS, {BIAS: torch.zeros(6, device="meta")}, "of the device meta, expected a plain one"),
+    (TOKENS, {BIAS: torch.zeros(6).to_sparse()}, "sparse_coo tensor"),
+    (TOKENS, {BIAS: torch.full((6,), torch.nan)}, "holds NaN or infinity"),
+    (LSTM, [1], "encoder.pkl holds a list"),
+    (LSTM, "PK not a ZIP", "encoder.pkl is"),
+    (LSTM, "", "encoder.pkl is not a whole file of tensors"),
+]
 
 
-@pytest.mark.parametrize("case", ERRORS)
-def test_errors(folder, case):
-    spoil, expected = ERRORS[case]
-    spoil(folder)
+@pytest.mark.parametrize(("file", "change", "expected"), ERRORS)
+def test_errors(folder, file, change, expected):
+    spoil(folder / file, change)
     with pytest.raises((ValueError, FileNotFoundError), match=expected) as caught:
         load_bilm(folder)
     assert "\n" not in str(caught.value).strip() or "tensors" in str(caught.value)
