@@ -107,14 +107,31 @@ def run(program, *arguments, folder=None, server=None, status=0, **environment):
     server = server or _server()
     with tempfile.TemporaryDirectory() as place:
         output, errors = (Path(place) / name for name in ("output", "errors"))
-        variables = {**python_environment(), **environment}
-        variables = {name: value for name, value in variables.items() if value is not None}
+        variables = _changed(python_environment(), environment)
         asked = [program, [*map(str, arguments)], str(folder or Path.cwd()), variables]
         server.stdin.write(json.dumps([*asked, str(output), str(errors)]) + "\n")
         server.stdin.flush()
         found = int(server.stdout.readline())
         assert status in (None, found), errors.read_text()[-3000:]
         return subprocess.CompletedProcess(program, found, output.read_text(), errors.read_text())
+
+
+def _changed(variables, changes):
+    variables = {**variables, **changes}
+    return {name: value for name, value in variables.items() if value is not None}
+
+
+def python(*arguments, folder=None, status=0, **environment):
+    """As `python ARGUMENTS` does in a new process; the other arguments are those of `run`."""
+    child = subprocess.run(
+        [sys.executable, *map(str, arguments)],
+        cwd=folder,
+        env=_changed(os.environ, environment),
+        capture_output=True,
+        text=True,
+    )
+    assert status in (None, child.returncode), child.stderr[-3000:]
+    return child
 
 
 # Stands in PATH for a command: hands the command to the server, whose pipes are open in it.

@@ -4,11 +4,11 @@ parent hides what a small child takes.
 """
 
 import ctypes
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from tests.fresh_process import python
 
 STATUS = Path("/proc/self/status")
 CLEAR = Path("/proc/self/clear_refs")
@@ -39,11 +39,5 @@ def run(script, *arguments):
     """The numbers that a script prints last, run in the repository's root."""
     if not CLEAR.exists():
         pytest.skip("this system has no /proc/self/clear_refs")
-    child = subprocess.run(
-        [sys.executable, "-c", script, *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        cwd=Path(__file__).parents[1],
-    )
-    assert child.returncode == 0, child.stderr
+    child = python("-c", script, *arguments, folder=Path(__file__).parents[1])
     return [float(number) for number in child.stdout.split()]

@@ -2,13 +2,13 @@
 
 import json
 import os
-import subprocess
 import sys
 from pathlib import Path
 
 import pytest
 
 from elmo_plugin import ElmoEmbedder
+from tests import fresh_process
 from tests.cases import first_quick
 from tests.fresh_process import run as python
 
@@ -215,14 +215,8 @@ def test_the_processes_of_a_program_find_its_modules_too(method, files, tmp_path
     started = tmp_path / "started"
     (tmp_path / "site" / "sitecustomize.py").write_text(f"open({str(started)!r}, 'a').write('+')")
     path = os.pathsep.join([str(tmp_path / "site"), *filter(None, sys.path)])
-    arguments = ["run", tmp_path / "pool.py", method, *files]
-    child = subprocess.run(
-        [sys.executable, "-m", "elmo_plugin", *map(str, arguments)],
-        capture_output=True,
-        text=True,
-        env={**os.environ, "PYTHONPATH": path},
-    )
-    assert child.returncode == 0, child.stderr[-3000:]
+    arguments = "-m", "elmo_plugin", "run", tmp_path / "pool.py", method, *files
+    child = fresh_process.python(*arguments, PYTHONPATH=path)
     (found,) = json.loads(child.stdout)
     expected = ElmoEmbedder(*files, state="reset").embed_sentence(["cat"]).sum()
     assert found == pytest.approx(expected, abs=1e-4)

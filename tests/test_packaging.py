@@ -11,27 +11,16 @@ from elmo_plugin import __version__
 from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.kernels import library
 from elmo_plugin.commands.configs import sources
+from tests.fresh_process import python
 
 ROOT = Path(__file__).parents[1]
-
-
-def run(*arguments, cwd, **environment):
-    child = subprocess.run(
-        [sys.executable, *arguments],
-        cwd=cwd,
-        env={**os.environ, **environment},
-        capture_output=True,
-        text=True,
-    )
-    assert child.returncode == 0, child.stderr
-    return child.stdout
 
 
 @pytest.fixture(scope="module")
 def built(tmp_path_factory):
     """The package as a wheel has it."""
     folder = tmp_path_factory.mktemp("built")
-    run("setup.py", "-q", "build_py", "--build-lib", str(folder), cwd=ROOT)
+    python("setup.py", "-q", "build_py", "--build-lib", folder, folder=ROOT)
     return folder
 
 
@@ -59,8 +48,8 @@ def test_the_package_is_whole(built):
 
 def test_the_configs_come_out_of_it_as_out_of_the_checkout(built, tmp_path):
     # Away from the checkout, and with the built package before the installed one.
-    command = ("-m", "elmo_plugin", "configs", str(tmp_path / "out"))
-    printed = run(*command, cwd=tmp_path, PYTHONPATH=str(built))
+    command = "-m", "elmo_plugin", "configs", tmp_path / "out"
+    printed = python(*command, folder=tmp_path, PYTHONPATH=str(built)).stdout
     expected = {str(name): source.read_bytes() for name, source in sources()}
     assert len(expected) > 50
     assert files(tmp_path / "out") == expected
@@ -72,11 +61,11 @@ def test_a_clone_of_the_same_name_beside_a_script_does_not_hide_the_package(tmp_
     (tmp_path / "elmo_plugin").mkdir()
     script = tmp_path / "script.py"
     script.write_text("from elmo_plugin import __version__\nprint(__version__)")
-    assert run(str(script), cwd=tmp_path).strip() == __version__
+    assert python(script, folder=tmp_path).stdout.strip() == __version__
 
 
 def test_the_version_has_one_source():
-    assert run("setup.py", "--version", cwd=ROOT).split() == [__version__]
+    assert python("setup.py", "--version", folder=ROOT).stdout.split() == [__version__]
 
 
 def test_a_release_is_in_the_changelog_and_the_citation():
@@ -95,7 +84,7 @@ try:
 finally:
     assert "torch" not in sys.modules
 """
-    printed = run("-c", program, cwd=ROOT).strip()
+    printed = python("-c", program, folder=ROOT).stdout.strip()
     assert printed.endswith(f"{__version__}, {library.description()}")
     assert library.variant() is None or f"kernels for {library.variant()}, " in printed
     monkeypatch.setenv(library.VARIABLE, "pentium")
@@ -113,11 +102,8 @@ def test_an_instruction_set_that_does_not_compile_is_named(tmp_path):
         'while [ "$1" != -o ]; do shift; done; echo compiled > "$2"\n'
     )
     compiler.chmod(0o755)
-    child = subprocess.run(
-        [sys.executable, "setup.py", "-q", "build_ext", "--build-lib", str(tmp_path)],
-        cwd=ROOT, env={**os.environ, "CXX": str(compiler)}, capture_output=True, text=True,
-    )  # fmt: skip
-    assert child.returncode == 0, child.stderr
+    build = "setup.py", "-q", "build_ext", "--build-lib", tmp_path
+    child = python(*build, folder=ROOT, CXX=str(compiler))
     (line,) = (one for one in child.stderr.splitlines() if "elmo_plugin" in one)
     assert "x86-64-v4-amx are left out" in line
     assert line.endswith("error: unknown option")

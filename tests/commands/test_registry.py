@@ -20,7 +20,7 @@ from elmo_plugin.bilm.extraction.vectors import DTYPES, LAYERS, LAYOUTS
 from elmo_plugin.bilm.model.state import REPRODUCIBLE_MODES, STATE_MODES
 from elmo_plugin.commands import COMMANDS, standard_streams
 from tests.cases import assert_brief
-from tests.fresh_process import run_core
+from tests.fresh_process import python, run_core
 
 # Python takes a module for missing if `None` stands for it.
 ALLENNLP_HIDDEN = """
@@ -64,9 +64,7 @@ print(sorted({"torch", "spacy", "matplotlib", "allennlp"} & set(sys.modules)))
 
 def test_no_help_imports_anything_slow(tmp_path):
     (tmp_path / "in").write_text("Yes")
-    command = [sys.executable, "-c", IMPORTS, tmp_path / "in", tmp_path / "out"]
-    child = subprocess.run(command, capture_output=True, text=True)
-    assert child.returncode == 0, child.stderr
+    child = python("-c", IMPORTS, tmp_path / "in", tmp_path / "out")
     assert child.stdout.splitlines()[-1] == "[]"
 
 
@@ -260,9 +258,8 @@ def test_an_interrupt_while_the_last_output_is_written_is_one_line(tmp_path, mon
 @pytest.mark.parametrize("change", ["sys.stdout.close()", "sys.stdout = None"])
 def test_a_program_may_close_stdout_or_replace_it(change, tmp_path):
     (tmp_path / "program.py").write_text(f"import sys\nprint('done')\n{change}\n")
-    command = [sys.executable, "-m", "elmo_plugin", "run", tmp_path / "program.py"]
-    child = subprocess.run(command, capture_output=True, text=True, env=BUFFERED)
-    assert (child.returncode, child.stdout, child.stderr) == (0, "done\n", "")
+    child = python("-m", "elmo_plugin", "run", tmp_path / "program.py", PYTHONUNBUFFERED="")
+    assert (child.stdout, child.stderr) == ("done\n", "")
 
 
 # More than the buffer of stdout, and less, which is written at the end.

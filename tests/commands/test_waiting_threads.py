@@ -1,13 +1,11 @@
 """Threads of PyTorch that wait sleep soon, unless the user says otherwise."""
 
-import os
-import subprocess
 import sys
 
 import pytest
 
 from elmo_plugin.bilm.kernels import library
-from tests.fresh_process import run
+from tests.fresh_process import python, run
 
 UNSET = dict.fromkeys(("GOMP_SPINCOUNT", "OMP_WAIT_POLICY"))
 CODE = """
@@ -26,10 +24,7 @@ print("torch" in sys.modules, os.environ.get("GOMP_SPINCOUNT"))
     ],
 )
 def test_they_spin_briefly_before_torch_is_loaded(given, expected):
-    environment = {name: value for name, value in os.environ.items() if name not in UNSET}
-    child = subprocess.run(
-        [sys.executable, "-c", CODE], capture_output=True, text=True, env={**environment, **given}
-    )
+    child = python("-c", CODE, **{**UNSET, **given})
     assert child.stdout.strip() == expected, child.stderr
 
 
