@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib import import_module
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, NoReturn
 
 from elmo_plugin.bilm.files.optional_packages import MISSING
 from elmo_plugin.bilm.files.stderr import stderr
@@ -59,16 +59,15 @@ class Command(NamedTuple):
             try:
                 import_module(self.module).run(args)
             except KeyboardInterrupt as interrupt:
-                sys.exit(_say(str(interrupt) or "interrupted", status=130))
+                _end(str(interrupt) or "interrupted", status=130)
             except BrokenPipeError:
                 raise
             except (ValueError, OSError) as error:
-                sys.exit(_say(f"error: {described(error)}", status=1))
+                _end(f"error: {described(error)}", status=1)
             except ModuleNotFoundError as error:
                 if error.name not in MISSING:
                     raise
-                text = f"error: {error.name} is not installed; {MISSING[error.name]}"
-                sys.exit(_say(text, status=1))
+                _end(f"error: {error.name} is not installed; {MISSING[error.name]}", status=1)
 
 
 @contextmanager
@@ -96,8 +95,8 @@ def standard_streams() -> Iterator[None]:
         if isinstance(error, BrokenPipeError):  # the reader, such as `head`, wants no more
             sys.exit(141)  # as a shell reports SIGPIPE
         if isinstance(error, KeyboardInterrupt):  # the reader, such as `less`, waits
-            sys.exit(_say("interrupted", status=130))
-        sys.exit(_say(f"error: {described(error)}", status=1))
+            _end("interrupted", status=130)
+        _end(f"error: {described(error)}", status=1)
 
 
 def _interrupt(number: int, frame: Any) -> None:
@@ -137,9 +136,9 @@ def _interrupt_soon() -> None:
     threading.Timer(0.05, interrupt).start()
 
 
-def _say(text: str, status: int) -> int:
+def _end(text: str, status: int) -> NoReturn:
     print(text, file=sys.stderr)
-    return status
+    sys.exit(status)
 
 
 # Help and examples of each command. Commands that need AllenNLP import it inside `run`, so that

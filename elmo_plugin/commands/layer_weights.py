@@ -7,8 +7,6 @@ from pathlib import Path
 from elmo_plugin.commands.arguments import add_shared
 from elmo_plugin.commands.outputs import check_output
 
-SUFFIXES = (".png", ".svg", ".html")
-
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument(
@@ -29,10 +27,9 @@ def run(args: argparse.Namespace) -> None:
         raise ValueError(
             f"--names has {len(names)} names, expected {len(args.archives)}: one per archive"
         )
-    if args.plot and Path(args.plot).suffix not in SUFFIXES:
+    if args.plot and Path(args.plot).suffix not in (".png", ".svg", ".html"):
         raise ValueError(
-            f"--plot is {args.plot}, expected a name that ends with {', '.join(SUFFIXES[:-1])} or "
-            f"{SUFFIXES[-1]}"
+            f"--plot is {args.plot}, expected a name that ends with .png, .svg or .html"
         )
     from elmo_plugin.pages.html_page import layer_name, write_page
     from elmo_plugin.pages.learned_mixes import learned_mixes, weights_page

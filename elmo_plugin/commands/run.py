@@ -30,10 +30,8 @@ def run(args: argparse.Namespace) -> None:
     modules of `elmo_plugin.as_allennlp`. If the program raises an exception, print the traceback
     and exit with status 1.
     """
-    from elmo_plugin.as_allennlp import (  # the import installs the stand-in modules
-        OPTIONS_FILE,
-        STATE,
-    )
+    # The import installs the stand-in modules.
+    from elmo_plugin.as_allennlp import OPTIONS_FILE, STATE
 
     sys.path.insert(0, str(Path.cwd() if args.m else Path(args.program).resolve().parent))
     if args.state is not None:
@@ -43,28 +41,27 @@ def run(args: argparse.Namespace) -> None:
     os.environ["PYTHONPATH"] = os.pathsep.join(_search_path_of_children())
     sys.argv = [args.program, *args.arguments]
     try:
-        found = module_exists(args.program) if args.m else _is_program(Path(args.program))
-        if found and args.m:
+        path = Path(args.program)
+        if args.m and module_exists(args.program):
             runpy.run_module(args.program, run_name="__main__", alter_sys=True)
-        elif found:
+            return
+        if not args.m and (path.is_file() or (path / "__main__.py").is_file()):
             runpy.run_path(args.program, run_name="__main__")
+            return
     except Exception as error:
         traceback.print_exc()
-        if isinstance(error, ModuleNotFoundError) and error.name in (
-            "tensorflow_hub",
-            "tensorflow",
-        ):
+        missing = error.name if isinstance(error, ModuleNotFoundError) else None
+        if missing in ("tensorflow_hub", "tensorflow"):
             print(
-                f"elmo_plugin: {error.name} is not installed; elmo_plugin.ElmoHub has the calls "
+                f"elmo_plugin: {missing} is not installed; elmo_plugin.ElmoHub has the calls "
                 "and outputs of tfhub.dev/google/elmo, in PyTorch",
                 file=sys.stderr,
             )
         sys.exit(1)
-    if not found:
-        raise ValueError(
-            f"there is no {'module' if args.m else 'script'} {args.program}; expected a script, or "
-            "a module after -m"
-        )
+    raise ValueError(
+        f"there is no {'module' if args.m else 'script'} {args.program}; expected a script, or a "
+        "module after -m"
+    )
 
 
 def module_exists(name: str) -> bool:
@@ -78,11 +75,6 @@ def module_exists(name: str) -> bool:
         if not f"{name}.".startswith(f"{error.name}."):
             raise
         return False
-
-
-def _is_program(path: Path) -> bool:
-    """Return whether Python can run a path: a file, or a folder with `__main__.py`."""
-    return path.is_file() or (path / "__main__.py").is_file()
 
 
 def _search_path_of_children() -> list[str]:
