@@ -31,7 +31,8 @@ class WatchLosses:
 
     @staticmethod
     def on_step(step):
-        point = (step.epoch, step.batch)
+        epoch, batch = divmod(step.steps - 1, NUM_BATCHES)
+        point = epoch, batch + 1
         WatchLosses.losses[point] = step.loss
         if WatchLosses.point == point:
             WatchLosses.point = None

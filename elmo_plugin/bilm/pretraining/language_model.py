@@ -63,11 +63,7 @@ class LanguageModel(torch.nn.Module):
     """
 
     def __init__(
-        self,
-        bilm: BiLm,
-        softmax: WordSoftmax,
-        dropout: float = 0.1,
-        dtype: str | None = None,
+        self, bilm: BiLm, softmax: WordSoftmax, dropout: float = 0.1, dtype: str | None = None
     ) -> None:
         super().__init__()
         if dtype not in (None, "auto", *TRAINING_DTYPES):
@@ -234,9 +230,7 @@ def make_language_model(
 
 
 def sum_of_losses(
-    model: LanguageModel,
-    batches: Iterable[BatchPair],
-    states: BiLstmState | None = None,
+    model: LanguageModel, batches: Iterable[BatchPair], states: BiLstmState | None = None
 ) -> tuple[float, float, int]:
     """
     Return the sums of the forward and the backward losses of consecutive batches, with the full

@@ -234,34 +234,36 @@ def _leave_process_group(_: int) -> None:
             signal.signal(number, signal.SIG_IGN)
 
 
+@dataclass
 class _Pairs(torch.utils.data.IterableDataset):
     """
     Dataset of `BatchPair` objects that have NumPy arrays; with N workers, worker k yields the pairs
     k, k + N, ...
     """
 
-    def __init__(
-        self, loader: StreamLoader, words: WordVocabulary, num_rows: int, own_rows: range,
-        positions: Positions, endless: bool,
-    ) -> None:  # fmt: skip
-        self.loader, self.words, self.num_rows, self.own_rows = loader, words, num_rows, own_rows
-        self.positions, self.endless = positions, endless
+    loader: StreamLoader
+    words: WordVocabulary
+    num_rows: int
+    own_rows: range
+    positions: Positions
+    endless: bool
 
     def __iter__(self) -> Iterator[Any]:
-        worker = torch.utils.data.get_worker_info()
+        worker, loader = torch.utils.data.get_worker_info(), self.loader
         share = (0, 1) if worker is None else (worker.id, worker.num_workers)
         # Each direction has a group of files of its own.
-        num_files = 2 * self.loader.files_at_once
-        types = TokenTypes(self.words, self.loader.num_characters, num_files)
-        batches = (
-            TokenStreams(self.loader, types, direction, self.num_rows, self.own_rows).batches(
-                position, self.endless, *share
-            )
-            for direction, position in zip(("forward", "backward"), self.positions)
+        types = TokenTypes(self.words, loader.num_characters, 2 * loader.files_at_once)
+        forward, backward = (
+            TokenStreams(loader, types, direction, self.num_rows, self.own_rows)
+            for direction in ("forward", "backward")
         )
+        one, other = self.positions
         try:
-            for forward, backward in zip(*batches):
-                yield types.pair(forward, backward)
+            yield from map(
+                types.pair,
+                forward.batches(one, self.endless, *share),
+                backward.batches(other, self.endless, *share),
+            )
         except ValueError as error:  # the loader would replace its text by a traceback
             yield error
 
@@ -342,6 +344,7 @@ class TokenTypes:
         return BatchPair(characters, places[tokens], words, positions, sources)
 
 
+@dataclass
 class TokenStreams:
     """
     Reader of a loader's text in one direction, as `num_rows` parallel token streams over all
@@ -351,12 +354,11 @@ class TokenStreams:
     the end is only a target, never an input.
     """
 
-    def __init__(
-        self, loader: StreamLoader, types: TokenTypes, direction: str, num_rows: int,
-        own_rows: range,
-    ) -> None:  # fmt: skip
-        self.loader, self.types, self.direction = loader, types, direction
-        self.num_rows, self.own_rows = num_rows, own_rows
+    loader: StreamLoader
+    types: TokenTypes
+    direction: str
+    num_rows: int
+    own_rows: range
 
     def batches(
         self,

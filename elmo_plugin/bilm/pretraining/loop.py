@@ -19,12 +19,7 @@ from elmo_plugin.bilm.pretraining.checkpoints import RunFiles
 from elmo_plugin.bilm.pretraining.config import LoopSettings
 from elmo_plugin.bilm.pretraining.export import export_bilm
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel, loss_metrics, sum_of_losses
-from elmo_plugin.bilm.pretraining.loader import (
-    BatchPair,
-    Positions,
-    StreamLoader,
-    StreamPosition,
-)
+from elmo_plugin.bilm.pretraining.loader import BatchPair, Positions, StreamLoader, StreamPosition
 from elmo_plugin.bilm.pretraining.optimization import check_schedule
 from elmo_plugin.bilm.pretraining.processes import Processes
 from elmo_plugin.bilm.pretraining.report import (
@@ -234,8 +229,6 @@ class Pretraining:
         progress.batches += 1
         progress.steps += 1
         for step in results:
-            batch = progress.batches - progress.steps + step.steps
-            step = step._replace(epoch=progress.epochs, batch=batch)
             progress.losses[0] += step.forward_loss * step.num_batches
             progress.losses[1] += step.backward_loss * step.num_batches
             self.report.step(step, self.stepper.optimizer.param_groups[0]["lr"])

@@ -37,8 +37,7 @@ class Step(NamedTuple):
 
     `steps`: number of steps since the run began, including this one. `forward_loss`,
     `backward_loss`: means over all processes, in nats per word. `norm`: norm of the gradients
-    before clipping; `None` without clipping. `num_batches`: number of batches. `epoch`: number of
-    the epoch, from 0. `batch`: number of the step in its epoch, from 1.
+    before clipping; `None` without clipping. `num_batches`: number of batches.
     """
 
     steps: int
@@ -46,8 +45,6 @@ class Step(NamedTuple):
     backward_loss: float
     norm: float | None
     num_batches: int
-    epoch: int = 0
-    batch: int = 0
 
     @property
     def loss(self) -> float:

@@ -220,8 +220,7 @@ class TestOnAGpu:
 
     @pytest.mark.parametrize("dtype", [None, "bfloat16"])
     @pytest.mark.parametrize(
-        ("softmax", "settings"),
-        [*((one, ACCUMULATED) for one in SOFTMAXES), ("counts", UPDATED)],
+        ("softmax", "settings"), [*((one, ACCUMULATED) for one in SOFTMAXES), ("counts", UPDATED)]
     )
     def test_recorded_steps_are_the_plain_ones(self, text, softmax, settings, dtype):
         given = {"device": self.GPU, "dtype": dtype, "settings": settings}

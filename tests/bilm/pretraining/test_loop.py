@@ -171,8 +171,8 @@ def test_accumulated_batches_are_one_step_and_the_loss_is_the_mean_over_batches(
     metrics = run.run()
     mean = sum(step.loss * size for step, size in zip(steps[3:], (2, 2, 1), strict=True)) / 5
     assert metrics["training_loss"] == pytest.approx(mean, rel=1e-12)
-    places = [(step.epoch, step.batch, step.steps) for step in steps]
-    assert places == [(0, 1, 1), (0, 2, 2), (0, 3, 3), (1, 1, 4), (1, 2, 5), (1, 3, 6)]
+    places = [(step.steps, step.num_batches) for step in steps]
+    assert places == [(1, 2), (2, 2), (3, 1), (4, 2), (5, 2), (6, 1)]
 
 
 def test_gradients_of_accumulated_batches_are_their_mean(pretraining):

@@ -12,27 +12,26 @@ from elmo_plugin.bilm.pretraining.optimization import (
 )
 
 
-def rates(steps, num_steps=100, **arguments):
-    schedule = WarmupCosine(**{"warmup_steps": 20, **arguments})
-    return [2.0 * schedule.factor(step, num_steps) for step in steps]
-
-
-def test_rises_linearly_and_falls_along_half_a_cosine():
-    half = 0.01 + 0.99 * 0.5
-    assert rates([1, 10, 20, 60, 100]) == pytest.approx([0.1, 1, 2, 2 * half, 0.02])
-
-
-def test_stays_at_the_full_rate_for_the_constant_steps():
-    quarter = 0.5 * (1 + math.cos(math.pi / 4))
-    expected = [1, 2, 2, 2, 2 * quarter, 1, 0]
-    found = rates([10, 20, 40, 60, 70, 80, 100], constant_steps=40, final_fraction=0.0)
-    assert found == pytest.approx(expected, abs=1e-12)
-
-
-def test_a_run_that_goes_on_may_be_longer_or_shorter_than_it_was_begun():
-    assert rates([61, 190], num_steps=200, constant_steps=170) == [2, 2]
-    expected = [2 * (0.01 + 0.99 * 0.5), 0.02]
-    assert rates([75, 100], constant_steps=30) == pytest.approx(expected)
+@pytest.mark.parametrize(
+    ("num_steps", "arguments", "rates"),
+    [
+        # It rises linearly, and falls along half a cosine.
+        (100, {}, {1: 0.1, 10: 1, 20: 2, 60: 1.01, 100: 0.02}),
+        # It stays for the constant steps.
+        (
+            100,
+            {"constant_steps": 40, "final_fraction": 0.0},
+            {10: 1, 20: 2, 40: 2, 60: 2, 70: 1 + math.cos(math.pi / 4), 80: 1, 100: 0},
+        ),
+        # A run that goes on may be longer or shorter than it was begun.
+        (200, {"constant_steps": 170}, {61: 2, 190: 2}),
+        (100, {"constant_steps": 30}, {75: 1.01, 100: 0.02}),
+    ],
+)
+def test_rates_of_the_schedule(num_steps, arguments, rates):
+    schedule = WarmupCosine(warmup_steps=20, **arguments)
+    found = {step: 2.0 * schedule.factor(step, num_steps) for step in rates}
+    assert found == pytest.approx(rates, abs=1e-12)
 
 
 def test_no_steps_left_for_the_cosine_is_refused():

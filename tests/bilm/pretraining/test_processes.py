@@ -56,13 +56,26 @@ def pretraining(
     return Pretraining(model, WORDS, *texts, folder / out, LoopSettings(**settings))
 
 
-def train(rank, size, folder, out, dtype, kwargs):
+def train(rank, size, folder, out, dtype, kwargs, begun_with=None):
+    """Train, or go on, in a run that `begun_with` processes have begun."""
     torch.set_default_dtype(dtype)
-    run = pretraining(folder, out, size, **kwargs)
-    losses = []
+    run = pretraining(folder, out, begun_with or size, **kwargs)
+    sources, losses = [], []
+    step = run.stepper.step
+
+    def watch(pairs, *arguments, **more):
+        sources.extend(set(map(tuple, one.tolist())) for pair in pairs for one in pair.sources)
+        return step(pairs, *arguments, **more)
+
+    run.stepper.step = watch
     run.on_step = lambda step: losses.append(step.loss)
     metrics = run.run()
     torch.save((run.model.weights(), losses, metrics), folder / out / f"end_{rank}.pt")
+    torch.save(sources, folder / out / f"sources_{rank}.pt")
+
+
+def epochs(number):
+    return {"settings": {"num_epochs": number}}
 
 
 def ends(folder, out, size):
@@ -118,8 +131,8 @@ def test_the_weights_are_no_longer_those_of_the_start(text):
 
 def test_uneven_shares_are_the_same_batch(text):
     """Eight rows in three processes; the held-out text has fewer rows than there are processes."""
-    train(0, 1, text, "one", torch.float32, {"settings": {"num_epochs": 1}})
-    in_processes(3, goes_on, text, "one", 1, {"settings": {"num_epochs": 2}})
+    train(0, 1, text, "one", torch.float32, epochs(1))
+    in_processes(3, train, text, "one", torch.float32, epochs(2), 1)
     train(0, 1, text, "whole", torch.float32, {})
     ((weights, losses, _),) = ends(text, "whole", 1)
     found, found_losses, _ = ends(text, "one", 3)[2]
@@ -128,24 +141,10 @@ def test_uneven_shares_are_the_same_batch(text):
         torch.testing.assert_close(found[name], tensor, atol=1e-5, rtol=1e-5)
 
 
-def goes_on(rank, size, folder, out, begun_with, kwargs):
-    run = pretraining(folder, out, begun_with, **kwargs)
-    sources, losses = [], []
-    step = run.stepper.step
-
-    def watch(pairs, *arguments, **more):
-        sources.extend(set(map(tuple, one.tolist())) for pair in pairs for one in pair.sources)
-        return step(pairs, *arguments, **more)
-
-    run.stepper.step = watch
-    run.on_step = lambda step: losses.append(step.loss)
-    metrics = run.run()
-    torch.save((run.model.weights(), losses, metrics), folder / out / f"end_{rank}.pt")
-    torch.save(sources, folder / out / f"sources_{rank}.pt")
-
-
-def epochs(number):
-    return {"settings": {"num_epochs": number}}
+def sources_of(folder, out, size):
+    """Files and lines of each batch, over all processes."""
+    parts = [torch.load(folder / out / f"sources_{rank}.pt") for rank in range(size)]
+    return [set.union(*one) for one in zip(*parts)]
 
 
 @pytest.mark.slow
@@ -153,14 +152,12 @@ def test_four_then_two_then_four_go_on_as_one_run(text):
     """The loss of an undisturbed run; and every batch is read from the same lines."""
     losses, sources = [], []
     for number, size in enumerate((4, 2, 4), start=1):
-        in_processes(size, goes_on, text, "changing", 4, epochs(number))
+        in_processes(size, train, text, "changing", torch.float32, epochs(number), 4)
         losses += ends(text, "changing", size)[0][1]
-        parts = [torch.load(text / "changing" / f"sources_{rank}.pt") for rank in range(size)]
-        sources += [set.union(*one) for one in zip(*parts)]
-    in_processes(4, goes_on, text, "whole", 4, epochs(3))
+        sources += sources_of(text, "changing", size)
+    in_processes(4, train, text, "whole", torch.float32, epochs(3))
     assert losses == pytest.approx(ends(text, "whole", 4)[0][1], rel=1e-6)
-    parts = [torch.load(text / "whole" / f"sources_{rank}.pt") for rank in range(4)]
-    assert sources == [set.union(*one) for one in zip(*parts)]
+    assert sources == sources_of(text, "whole", 4)
     assert len(losses) == 9
 
 
