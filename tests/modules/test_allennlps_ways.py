@@ -92,8 +92,6 @@ def test_names_that_people_reach_for(files):
     assert elmo._scalar_mixes == [elmo.scalar_mix_0, elmo.scalar_mix_1]
     lstm = AlternatingLstm(3, 4, 2)
     assert lstm.lstm_layers == [lstm.layer_0, lstm.layer_1]
-    with pytest.raises(ConfigurationError, match="2 numbers, expected 3"):
-        elmo_plugin.ScalarMix(3, initial_scalar_parameters=[0.0, 1.0])
 
 
 def test_an_indexer_of_another_type_is_named(files):

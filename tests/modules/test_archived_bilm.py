@@ -124,32 +124,6 @@ def test_archives_move_both_ways(folder):
         assert with_plugin == pytest.approx(without, abs=1e-6)
 
 
-@pytest.mark.slow
-def test_ours_stands_alone_by_the_command_line(folder):
-    (folder / "config.json").write_text(json.dumps(with_elmo(tagger_config(), 12, **INLINED)))
-    archive = "out/model.tar.gz"
-    allennlp(
-        folder,
-        ["train", "config.json", "-s", "out"],
-        evaluating(archive, "before.json"),
-        plugin=True,
-    )
-    (away := folder / "away").mkdir()
-    shutil.move(folder / archive, away)
-    shutil.move(folder / "dev.txt", away)
-    shutil.rmtree("bilm")
-    (away / "inputs.jsonl").write_text('{"sentence": "quickly walker painting"}\n')
-    predict = ["predict", "model.tar.gz", "inputs.jsonl", "--predictor", "sentence_tagger"]
-    allennlp(
-        away,
-        evaluating("model.tar.gz", "after.json"),
-        [*predict, "--output-file", "out.jsonl"],
-        plugin=True,
-    )
-    assert metrics(away / "after.json") == pytest.approx(metrics(folder / "before.json"), abs=1e-6)
-    assert len(json.loads((away / "out.jsonl").read_text())["tags"]) == 3
-
-
 @pytest.mark.parametrize(
     ("model", "named"),
     [

@@ -34,6 +34,7 @@ EMBEDDERS = (ElmoTokenEmbedder, StockEmbedder)
         {"scalar_mix_parameters": [-9e10, -9e10, 1]},
         {"scalar_mix_parameters": [0, 0, 0]},
         {"requires_grad": True},
+        {"vocab_to_cache": WORDS},
     ],
     ids=str,
 )
@@ -43,22 +44,10 @@ def test_equals_allennlp(arguments, files):
     assert {name: p.requires_grad for name, p in ours.named_parameters()} == {
         name: p.requires_grad for name, p in theirs.named_parameters()
     }
-    for batch in BATCHES:
-        ids = batch_to_ids(batch)
-        torch.testing.assert_close(ours(ids), theirs(ids), atol=1e-6, rtol=1e-5)
-
-
-@pytest.mark.parametrize("projection_dim", [None, 4])
-def test_four_dimensions_equal_allennlp(projection_dim, files):
-    ours, theirs = pair(files, projection_dim=projection_dim)
-    ids = torch.stack([batch_to_ids(BATCHES[0])] * 2)
-    torch.testing.assert_close(ours(ids), theirs(ids), atol=1e-6, rtol=1e-5)
-
-
-def test_cached_words_equal_allennlp(files):
-    ours, theirs = pair(files, vocab_to_cache=WORDS)
-    ids, words = batch_to_ids([["The", "cat", "sat"]]), torch.tensor([[1, 2, 3]])
-    torch.testing.assert_close(ours(ids, words), theirs(ids, words), atol=1e-6, rtol=1e-5)
+    words = batch_to_ids([["The", "cat", "sat"]]), torch.tensor([[1, 2, 3]])
+    four_dimensions = torch.stack([batch_to_ids(BATCHES[0])] * 2)
+    for given in (*((batch_to_ids(batch),) for batch in BATCHES), words, (four_dimensions,)):
+        torch.testing.assert_close(ours(*given), theirs(*given), atol=1e-6, rtol=1e-5)
 
 
 def test_dropout_is_for_training(files):

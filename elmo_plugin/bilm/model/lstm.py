@@ -99,15 +99,13 @@ class LstmCellWithProjection(WeightsModule):
                 f"{name} is {value!r}, expected {vars(self)[name]!r}: it is fixed here"
             )
         own_name = CLIPS.get(name, name)
-        is_number = value is not None and not isinstance(value, torch.Tensor)
-        if own_name in CLIPS.values() and is_number:
-            if not value >= 0:
-                raise ValueError(f"{name} is {value!r}, expected a number from 0, or None")
-            value = float(value)
-        if (
-            own_name in CLIPS.values()
-        ):  # `_Look` shall see a tensor that is equal to the number before
+        if own_name in CLIPS.values():
+            # `_Look` shall see a tensor that is equal to the number before.
             vars(self)["_clips_set"] = object()
+            if value is not None and not isinstance(value, torch.Tensor):
+                if not value >= 0:
+                    raise ValueError(f"{name} is {value!r}, expected a number from 0, or None")
+                value = float(value)
         super().__setattr__(own_name, value)
 
     # AllenNLP's names, which programs written for its `LstmCellWithProjection` read and set.

@@ -68,12 +68,7 @@ def pretraining_losses(parts, folder, text):
 
 def as_predicted(scores):
     """The order of predictions: forward to the end, backward from the last token."""
-    return [
-        *zip(
-            [*scores.forward, scores.end],
-            [*reversed(scores.backward), scores.begin],
-        )
-    ]
+    return list(zip([*scores.forward, scores.end], [*scores.backward[::-1], scores.begin]))
 
 
 def test_each_token_is_scored_as_in_pretraining(parts, tmp_path, either_backend):
@@ -82,9 +77,8 @@ def test_each_token_is_scored_as_in_pretraining(parts, tmp_path, either_backend)
         losses = pretraining_losses(parts, tmp_path, [sentence])
         assert scores.tokens == sentence.split()
         assert len(losses) == scores.num_predictions
-        for found, expected in zip(as_predicted(scores), losses, strict=True):
-            assert found[0] == pytest.approx(-expected[0], abs=1e-5)
-            assert found[1] == pytest.approx(-expected[1], abs=1e-5)
+        found = torch.tensor(as_predicted(scores))
+        torch.testing.assert_close(found, -torch.tensor(losses), atol=1e-5, rtol=0)
 
 
 def test_carried_over_a_text_as_in_pretraining(parts, tmp_path):
@@ -107,10 +101,8 @@ def test_by_hand_from_the_biLMs_own_layers(parts):
     scorer = scorer_of(parts, "primed")
     tokens = ["the", "dog", "sat"]
     (scores,) = scorer.score([tokens])
-    from elmo_plugin.bilm.model.characters import batch_to_ids
-
     with torch.no_grad():
-        top = bilm(batch_to_ids([tokens]))["activations"][-1][0].double()
+        top = bilm(bilm.batch_to_ids([tokens]))["activations"][-1][0].double()
         weight, bias = softmax.weight.double(), softmax.bias[:, 0].double()
     ids = [vocabulary.id(word) for word in ("<S>", "the", "<UNK>", "sat", "</S>")]
     for place in range(1, 5):

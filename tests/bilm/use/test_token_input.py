@@ -17,38 +17,38 @@ from tests.tiny_bilm import random_bilm
 SENTENCES = [["It", "rained"], ["Yes"]]
 
 
-def score(scorer, sentences):
-    return torch.tensor([one.log_probability for one in scorer.score(sentences)])
-
-
-@pytest.fixture(
-    params=["batch_to_ids", "Elmo", "ElmoEmbedder", "ElmoHub", "LanguageScorer", "ElmoTransformer"]
-    + ["ElmoTokens"] * (importlib.util.find_spec("sentence_transformers") is not None)
-)
-def embed(request, files):
-    """A function of sentences, for each of those that take them."""
-    if request.param == "batch_to_ids":
-        return batch_to_ids
-    if request.param == "Elmo":
-        return Elmo(*files).batch_to_ids
-    if request.param == "ElmoEmbedder":
-        return lambda sentences: torch.cat(
-            [torch.from_numpy(one).flatten() for one in ElmoEmbedder(*files).embed_batch(sentences)]
-        )
-    if request.param == "ElmoHub":
-        return lambda sentences: ElmoHub(*files)(sentences)["elmo"].detach()
-    if request.param == "ElmoTransformer":
-        transformer = ElmoTransformer(options_file=files.options, weight_file=files.weights)
-        return lambda sentences: torch.from_numpy(transformer.fit_transform(sentences))
-    if request.param == "ElmoTokens":
-        from elmo_plugin.sentence_transformers import ElmoTokens
-
-        return lambda texts: ElmoTokens(*files).preprocess(texts)["character_ids"]
+def score(files, sentences):
     words = ["<S>", "</S>", "<UNK>", "It", "rained", "Yes"]
     torch.manual_seed(0)
-    scorer = LanguageScorer(random_bilm(), WordSoftmax(6, 6), WordVocabulary(words))
-    scorer.bilm.state = "reset"
-    return functools.partial(score, scorer)
+    bilm, vocabulary = random_bilm(state="reset"), WordVocabulary(words)
+    scorer = LanguageScorer(bilm, WordSoftmax(6, 6), vocabulary)
+    return [one.log_probability for one in scorer.score(sentences)]
+
+
+def tokens(files, sentences):
+    from elmo_plugin.sentence_transformers import ElmoTokens
+
+    return ElmoTokens(*files).preprocess(sentences)["character_ids"]
+
+
+# Each of those that take sentences.
+EMBED = {
+    "batch_to_ids": lambda files, sentences: batch_to_ids(sentences),
+    "Elmo": lambda files, sentences: Elmo(*files).batch_to_ids(sentences),
+    "ElmoEmbedder": lambda files, sentences: ElmoEmbedder(*files).embed_batch(sentences),
+    "ElmoHub": lambda files, sentences: ElmoHub(*files)(sentences)["elmo"],
+    "ElmoTransformer": lambda files, sentences: ElmoTransformer(
+        options_file=files.options, weight_file=files.weights
+    ).fit_transform(sentences),
+    "LanguageScorer": score,
+}
+if importlib.util.find_spec("sentence_transformers") is not None:
+    EMBED["ElmoTokens"] = tokens
+
+
+@pytest.fixture(params=EMBED)
+def embed(request, files):
+    return functools.partial(EMBED[request.param], files)
 
 
 def spacy_docs():
@@ -141,9 +141,7 @@ def test_a_string_is_no_sentence(files):
             call()
     with pytest.raises(ValueError, match=r"such as str\.split"):
         embedder.embed_sentence("A dog .")
-    each = (batch_to_ids, embedder.embed_batch, lambda text: list(embedder.embed_sentences(text)))
-    for call in each:
-        with pytest.raises(
-            ValueError, match=r"the batch is the string 'A dog \.', expected a list"
-        ):
+    each = (batch_to_ids, embedder.embed_batch, embedder.embed_texts)
+    for call in (*each, lambda text: list(embedder.embed_sentences(text))):
+        with pytest.raises(ValueError, match=r"is the string 'A dog \.', expected a list"):
             call("A dog .")

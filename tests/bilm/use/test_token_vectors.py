@@ -22,10 +22,8 @@ def bilm():
 @pytest.fixture(scope="module")
 def expected(bilm):
     """From the token layer of the whole biLM, one token a sentence."""
-    from elmo_plugin.bilm.model.characters import batch_to_ids
-
     with torch.no_grad():
-        layer = bilm(batch_to_ids([[token] for token in TOKENS]))["activations"][0]
+        layer = bilm(bilm.batch_to_ids([[token] for token in TOKENS]))["activations"][0]
     return layer[:, 1, :6].numpy()
 
 
