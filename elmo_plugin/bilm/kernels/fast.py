@@ -21,7 +21,8 @@ from elmo_plugin.bilm.kernels.compiled_training import (
     training_linear,
 )
 from elmo_plugin.bilm.kernels.derived import derived
-from elmo_plugin.bilm.kernels.gpu import lstm_directions, lstm_fused
+from elmo_plugin.bilm.kernels.gpu import lstm_fused
+from elmo_plugin.bilm.kernels.gpu.lstm_directions import lstm_directions
 from elmo_plugin.bilm.kernels.gpu.lstm_graph import GraphedLstm
 from elmo_plugin.bilm.kernels.gradients import without_autocast
 from elmo_plugin.bilm.kernels.interface import (
@@ -207,8 +208,8 @@ def _train_lstm_layer(
             inputs, *weights.tensors, hidden, cell, batch_sizes, weights.cell_clip,
             weights.projection_clip, number_format,
         )  # fmt: skip
-    if lstm_directions.usable(cell, training_dtype):
-        found = lstm_directions.lstm_directions(
+    if lstm_fused.usable(cell, training_dtype, training=True):
+        found = lstm_directions(
             inputs[None], batch_sizes, hidden[None], cell[None], [weights], training_dtype
         )
         return found[0][0], found[1][0], found[2][0]
@@ -238,26 +239,22 @@ def frozen_bilstm(
     every = [weights for both in layers for weights in both]
     tensors = [one for weights in every for one in weights.tensors]
     like, dtype = layers[0][0].bias, next(iter(precisions)).dtype
-    product_dtype = like.dtype if dtype in (None, "int8") else getattr(torch, dtype)
-    are_alike = (
-        len(precisions) == 1
-        and {(one.device, one.dtype) for one in tensors} == {(lengths.device, like.dtype)}
-        and len({(*(one.shape for one in weights.tensors), *weights[4:]) for weights in every}) == 1
-    )
     if (
-        not are_alike
+        len(precisions) > 1
         or dtype == "int8"
+        or {(one.device, one.dtype) for one in tensors} != {(lengths.device, like.dtype)}
+        or len({(*(one.shape for one in each.tensors), *each[4:]) for each in every}) > 1
         or not tokens[0].numel()
         or wants_gradient([*tokens, *tensors, *start[0], *start[1]])
         or torch.compiler.is_compiling()
-        or not lstm_fused.usable(like, product_dtype, training=False)
+        or not lstm_fused.usable(like, dtype, training=False)
     ):
         return None
     with without_autocast(like.device):
         run = derived(
             tensors,
             (PREPACKED, dtype, *layers[0][0][4:], skips, "both directions"),
-            lambda: GraphedLstm(layers, product_dtype, skips),
+            lambda: GraphedLstm(layers, dtype, skips),
         )
         states = [one.map(lambda values: values.to(like.dtype)) for one in start]
         return run([one.to(like.dtype) for one in tokens], lengths, (states[0], states[1]))

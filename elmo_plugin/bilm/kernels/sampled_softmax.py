@@ -57,12 +57,8 @@ def sampled_losses(
 
 def fuses(like: torch.Tensor, num_candidates: int, training_dtype: str | None) -> bool:
     """Return whether the Triton kernel runs for weights with the device and dtype of `like`."""
-    product_dtype = getattr(torch, training_dtype) if training_dtype else like.dtype
-    return (
-        like.is_cuda
-        and num_candidates <= MOST_CANDIDATES
-        and lstm_fused.usable(like, product_dtype, training=True)
-    )
+    usable = lstm_fused.usable(like, training_dtype, training=True)
+    return usable and num_candidates <= MOST_CANDIDATES
 
 
 class _FusedLosses(torch.autograd.Function):

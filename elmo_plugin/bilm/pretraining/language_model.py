@@ -17,8 +17,8 @@ from elmo_plugin.bilm.kernels.backend import (
     WeightsModule,
     check_no_hooks,
 )
+from elmo_plugin.bilm.kernels.gpu import lstm_fused
 from elmo_plugin.bilm.kernels.gpu.lstm_directions import lstm_directions
-from elmo_plugin.bilm.kernels.gpu.lstm_directions import usable as directions_usable
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, BiLstm, LstmState
@@ -148,7 +148,7 @@ class LanguageModel(torch.nn.Module):
     @property
     def fuses_directions(self) -> bool:
         """Whether a layer's two directions run together, which they do on a GPU."""
-        usable = directions_usable(self.softmax.weight, self._product_dtype)
+        usable = lstm_fused.usable(self.softmax.weight, self._product_dtype, training=True)
         return usable and self.bilm.lstm.plain_weights is not None
 
     @property

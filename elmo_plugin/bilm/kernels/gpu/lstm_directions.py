@@ -16,12 +16,6 @@ from elmo_plugin.bilm.kernels.gradients import hand_written, rounded, stored_cli
 from elmo_plugin.bilm.kernels.interface import LstmWeights
 
 
-def usable(like: torch.Tensor, training_dtype: str | None) -> bool:
-    """Return whether these layers run for weights with the device and dtype of `like`."""
-    product_dtype = getattr(torch, training_dtype) if training_dtype else like.dtype
-    return lstm_fused.usable(like, product_dtype, training=True)
-
-
 def lstm_directions(
     inputs: torch.Tensor,
     batch_sizes: Sequence[int],
@@ -91,11 +85,11 @@ class _Layer(torch.autograd.Function):
                 products = torch.bmm(hiddens[:, before], state_weight.transpose(1, 2))
                 grid, block = lstm_fused.grid(size, cell_size, directions)
                 lstm_fused.kernel("forward_step")[grid](
-                    products, addends[:, rows], cells[:, before], gated[:, rows],
-                    activations[:, rows], cells[:, now], library.limit(clips[0]), 4 * cell_size,
-                    cell_size, KEEP=True, BLOCK=block, addend_stride=addends.stride(0),
+                    products, addends[:, rows], bias, cells[:, before], gated[:, rows], None,
+                    activations[:, rows], cells[:, now], library.limit(clips[0]), cell_size,
+                    TRAINS=True, BLOCK=block, addends_stride=addends.stride(0),
                     gated_stride=gated.stride(0), activations_stride=activations.stride(0),
-                    cell_stride=cells.stride(0), bias=bias, BIAS=True,
+                    cell_stride=cells.stride(0),
                 )  # fmt: skip
                 torch.bmm(gated[:, rows], projection.transpose(1, 2), out=hiddens[:, now])
                 if clips[1] is not None:

@@ -59,10 +59,9 @@ def run_layer(
     for step in range(num_steps):
         torch.bmm(hidden, weights.state.transpose(1, 2), out=products)
         kernel("forward_step")[cell_grid](
-            products, addends[:, step], cell, gated, None, None, cell_clip, 4 * cell_size,
-            cell_size, KEEP=False, BLOCK=cell_block, addend_stride=addends.stride(0),
-            gated_stride=gated.stride(0), cell_stride=cell.stride(0), bias=weights.bias, BIAS=True,
-            left=left[step], LEFT=True,
+            products, addends[:, step], weights.bias, cell, gated, left[step], None, None,
+            cell_clip, cell_size, TRAINS=False, BLOCK=cell_block, addends_stride=addends.stride(0),
+            gated_stride=gated.stride(0), cell_stride=cell.stride(0),
         )  # fmt: skip
         torch.bmm(gated, weights.projection.transpose(1, 2), out=projected)
         kernel("output_step")[output_grid](
@@ -71,11 +70,13 @@ def run_layer(
         )  # fmt: skip
 
 
-def usable(like: torch.Tensor, product_dtype: torch.dtype, training: bool) -> bool:
+def usable(like: torch.Tensor, dtype: str | None, training: bool) -> bool:
     """
-    Return whether fused kernels exist and work, with products in `product_dtype`, where weights
-    and cell states have the device and dtype of `like`. `training` says if gradients are needed.
+    Return whether fused kernels exist and work where weights and cell states have the device and
+    dtype of `like`. `dtype` is that of products, see `Precision`; `training` says if gradients are
+    needed.
     """
+    product_dtype = like.dtype if dtype is None else getattr(torch, dtype)
     return (
         like.is_cuda
         and covers(like.dtype, product_dtype, training)
@@ -169,9 +170,10 @@ def _trained_step(random: Callable[..., torch.Tensor], product_dtype: torch.dtyp
     hidden = random(size, 8, dtype=product_dtype)
     weight = random(4 * cell_size, 8, dtype=product_dtype)
     grad_gated = random(size, cell_size, dtype=product_dtype)
-    previous, grad_cell, bias = (random(*one, cell_size) for one in ((size,), (size,), (4,)))
-    products, bias = functional.linear(hidden, weight), bias.flatten()
-    sums = (products + bias).float()
+    previous, grad_cell = random(size, cell_size), random(size, cell_size)
+    addends, bias = random(size, 4 * cell_size, dtype=product_dtype), random(4 * cell_size)
+    products = functional.linear(hidden, weight)
+    sums = products.float() + addends.float() + bias
     expected = _by_autograd(sums, previous, clip, grad_gated.float(), grad_cell.float())
     # Filled with NaN, which reveals elements that a kernel does not write.
     activations, grad_sums = torch.full((2, *sums.shape), math.nan, device=sums.device)
@@ -179,8 +181,8 @@ def _trained_step(random: Callable[..., torch.Tensor], product_dtype: torch.dtyp
     launched, block = grid(size, cell_size, 1)
     with torch.cuda.device_of(cell):
         kernel("forward_step")[launched](
-            products, bias, previous, gated, activations, cell, clip, 0, cell_size, KEEP=True,
-            BLOCK=block,
+            products, addends, bias, previous, gated, None, activations, cell, clip, cell_size,
+            TRAINS=True, BLOCK=block,
         )  # fmt: skip
         kernel("backward_step")[launched](
             grad_gated, activations, cell, previous, grad_cell, grad_sums, clip, cell_size,

@@ -15,6 +15,7 @@ import torch
 from elmo_plugin.bilm.kernels import tuning
 from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 from elmo_plugin.bilm.kernels.gpu import cuda_graph, lstm_fused
+from elmo_plugin.bilm.kernels.gradients import rounded
 from elmo_plugin.bilm.kernels.interface import BiLstmState, LstmState, LstmWeights
 
 logger = logging.getLogger(__name__)
@@ -30,8 +31,8 @@ class GraphedLstm:
     layers : `Sequence[tuple[LstmWeights, LstmWeights]]`
         Weights of each layer's two directions, of the same shapes in all layers, and with the same
         clips in both directions. They must not change (see `derived.py`).
-    product_dtype : `torch.dtype`
-        Dtype of matrix products.
+    dtype : `str | None`
+        Dtype of matrix products, see `Precision`; not int8.
     skips : `bool`
         Whether layers above the first add their input to their output.
     """
@@ -41,13 +42,13 @@ class GraphedLstm:
     def __init__(
         self,
         layers: Sequence[tuple[LstmWeights, LstmWeights]],
-        product_dtype: torch.dtype,
+        dtype: str | None,
         skips: bool,
     ) -> None:
         self._layers, self._skips = [], skips
         for both in layers:
             first, state, bias, projection = map(torch.stack, zip(*(one.tensors for one in both)))
-            first, state, projection = (one.to(product_dtype) for one in (first, state, projection))
+            first, state, projection = (rounded(one, dtype) for one in (first, state, projection))
             self._layers.append(LstmWeights(first, state, bias, projection, *both[0][4:]))
         self._blocks: dict[int, _Block] = {}
         self._pool: Any = None

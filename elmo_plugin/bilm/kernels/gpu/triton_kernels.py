@@ -24,16 +24,15 @@ except ImportError:  # PyTorch without CUDA does not install Triton
 
 @no_type_check
 def forward_step(
-    products, addend, cell, gated, activations, new_cell, clip, addend_row, cell_size,
-    KEEP: constexpr, BLOCK: constexpr, addend_stride=0, gated_stride=0, activations_stride=0,
-    cell_stride=0, bias=None, BIAS: constexpr = False, left=None, LEFT: constexpr = False,
+    products, addends, bias, cell, gated, left, activations, new_cell, clip, cell_size,
+    TRAINS: constexpr, BLOCK: constexpr, addends_stride=0, gated_stride=0, activations_stride=0,
+    cell_stride=0,
 ):  # fmt: skip
     """
-    Compute the elementwise part of a step. The pre-activations are `products + addend`;
-    `addend_row` is the row stride of `addend`, 0 for a bias that all rows share. With `BIAS`, a
-    bias of each direction is added too. The kernel writes `sigmoid(o) tanh(c)` to `gated`, and the
-    clipped new cell states to `cell`; with `KEEP`, to `new_cell` instead, and the gates'
-    `activations`. With `LEFT`, rows that have no steps in `left` keep their cell states.
+    Compute the elementwise part of a step. The pre-activations are `products + addends` and the
+    `bias` of each direction. The kernel writes `sigmoid(o) tanh(c)` to `gated`, and the clipped new
+    cell states to `cell`, where rows that have no steps in `left` keep theirs. With `TRAINS`, all
+    go to `new_cell` instead, and the gates to `activations`.
     """
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -43,20 +42,19 @@ def forward_step(
     here = row * cell_size + column
     first = row * 4 * cell_size + column
     cell += direction * cell_stride + here
-    addend += direction * addend_stride + row * addend_row + column
-    i = tl.load(products, inside).to(tl.float32) + tl.load(addend, inside).to(tl.float32)
-    products, addend = products + cell_size, addend + cell_size
-    f = tl.load(products, inside).to(tl.float32) + tl.load(addend, inside).to(tl.float32)
-    products, addend = products + cell_size, addend + cell_size
-    g = tl.load(products, inside).to(tl.float32) + tl.load(addend, inside).to(tl.float32)
-    products, addend = products + cell_size, addend + cell_size
-    o = tl.load(products, inside).to(tl.float32) + tl.load(addend, inside).to(tl.float32)
-    if BIAS:
-        bias += direction * 4 * cell_size + column
-        i += tl.load(bias, inside).to(tl.float32)
-        f += tl.load(bias + cell_size, inside).to(tl.float32)
-        g += tl.load(bias + 2 * cell_size, inside).to(tl.float32)
-        o += tl.load(bias + 3 * cell_size, inside).to(tl.float32)
+    addends += direction * addends_stride + first
+    bias += direction * 4 * cell_size + column
+    i = tl.load(products, inside).to(tl.float32) + tl.load(addends, inside).to(tl.float32)
+    products, addends = products + cell_size, addends + cell_size
+    f = tl.load(products, inside).to(tl.float32) + tl.load(addends, inside).to(tl.float32)
+    products, addends = products + cell_size, addends + cell_size
+    g = tl.load(products, inside).to(tl.float32) + tl.load(addends, inside).to(tl.float32)
+    products, addends = products + cell_size, addends + cell_size
+    o = tl.load(products, inside).to(tl.float32) + tl.load(addends, inside).to(tl.float32)
+    i += tl.load(bias, inside).to(tl.float32)
+    f += tl.load(bias + cell_size, inside).to(tl.float32)
+    g += tl.load(bias + 2 * cell_size, inside).to(tl.float32)
+    o += tl.load(bias + 3 * cell_size, inside).to(tl.float32)
     i = 1 / (1 + tl.exp(-i))
     f = 1 / (1 + tl.exp(-f))
     g = 2 / (1 + tl.exp(-2 * g)) - 1  # tanh
@@ -66,10 +64,10 @@ def forward_step(
     # Comparisons, not minimum and maximum, which would lose a NaN.
     c = tl.where(c > clip, clip, c)
     c = tl.where(c < -clip, -clip, c)
-    if LEFT:
+    if not TRAINS:
         c = tl.where(tl.load(left + row) > 0, c, previous)
     tl.store(gated + direction * gated_stride + here, o * (2 / (1 + tl.exp(-2 * c)) - 1), inside)
-    if not KEEP:
+    if not TRAINS:
         tl.store(cell, c, inside)
     else:
         tl.store(new_cell + direction * cell_stride + here, c, inside)

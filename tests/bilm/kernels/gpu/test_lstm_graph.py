@@ -26,11 +26,10 @@ DIM, CELL_SIZE = 5, 9
 LENGTHS = [[3, 7, 1, 0, 7], [6], [2, 2, 9], [1, 8, 8, 3, 0, 5, 2], [6]]
 
 
-def forward_step(products, addend, cell, gated, *others, bias, left, **_):
+def forward_step(products, addends, bias, cell, gated, left, _, __, clip, *___, **____):
     """The Triton kernel's work."""
-    gates, new = lstm_gates(
-        (products + addend + bias.unsqueeze(1)).flatten(0, 1).float(), cell.flatten(0, 1), others[2]
-    )
+    sums = products + addends + bias.unsqueeze(1)
+    gates, new = lstm_gates(sums.flatten(0, 1).float(), cell.flatten(0, 1), clip)
     gated.copy_(gates.view_as(gated))
     cell.copy_(torch.where(left.unsqueeze(1) > 0, new.view_as(cell), cell))
 
@@ -273,7 +272,7 @@ def graphed(monkeypatch):
     streams = [Stream()]
     monkeypatch.setattr(torch.cuda, "current_stream", lambda: streams[-1])
     lstm = random_lstm()
-    return GraphedLstm(lstm.plain_weights, torch.float32, True), lstm, streams
+    return GraphedLstm(lstm.plain_weights, None, True), lstm, streams
 
 
 def test_threads_share_the_memory(graphed):
