@@ -8,7 +8,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import _jsonnet
 import pytest
 import torch
 
@@ -17,21 +16,17 @@ from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.pretraining.config import differences
 from elmo_plugin.commands.pretrain import read_config
 from tests.other_processes import wait_until
+from tests.sample_pretraining import SMALL, sample
 
 EXPORTED = {"options.json", "weights.hdf5", "vocabulary.txt", "softmax.hdf5", "card.json"}
 
 
 @pytest.fixture
-def config(repository):
+def config():
     """Three steps."""
-    content = json.loads(_jsonnet.evaluate_file(str(repository / "training_config/bilm.jsonnet")))
-    for key in ("train_data_path", "validation_data_path"):
-        content[key] = str(repository / content[key])
-    content["model"]["options"]["lstm"] |= {"dim": 8, "projection_dim": 4}
-    content["data_loader"] |= {"batches_per_epoch": 3, "num_steps": 5}
-    content["validation_data_loader"] |= {"batch_size": 32}
-    content["trainer"] |= {"num_epochs": 1, "cuda_device": -1}
-    return content
+    loaders = {"data_loader.num_steps": 5, "validation_data_loader.batch_size": 32}
+    steps = {"data_loader.batches_per_epoch": 3, "trainer.num_epochs": 1}
+    return sample(**SMALL, **loaders, **steps)
 
 
 @pytest.fixture

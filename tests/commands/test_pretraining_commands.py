@@ -14,6 +14,7 @@ from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax, load_softmax
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 from tests.hdf5 import arrays
+from tests.sample_pretraining import SMALL, sample
 
 
 @pytest.fixture
@@ -35,16 +36,11 @@ def test_the_vocabulary_is_the_most_frequent_words(shards, tmp_path, options):
 
 
 @pytest.fixture(scope="module")
-def run(repository, tmp_path_factory):
-    params = Params.from_file(str(repository / "training_config/bilm.jsonnet")).as_dict()
-    for key in ("train_data_path", "validation_data_path"):
-        params[key] = str(repository / params[key])
-    params["model"]["options"]["lstm"] |= {"dim": 8, "projection_dim": 4}
-    params["data_loader"] |= {"batches_per_epoch": 2}
-    params["validation_data_loader"] |= {"batch_size": 16}
-    params["trainer"] |= {"num_epochs": 2, "cuda_device": -1, "checkpointer": {}}
+def run(tmp_path_factory):
+    loaders = {"data_loader.batches_per_epoch": 2, "validation_data_loader.batch_size": 16}
+    config = sample(**SMALL, **loaders, **{"trainer.num_epochs": 2, "trainer.checkpointer": {}})
     directory = tmp_path_factory.mktemp("run") / "out"
-    train_model(Params(params), str(directory))
+    train_model(Params(config), str(directory))
     return directory
 
 

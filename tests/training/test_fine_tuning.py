@@ -14,6 +14,7 @@ import elmo_plugin.plugin  # noqa: F401
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.pretraining import pretrain as pretrain_module
 from elmo_plugin.bilm.pretraining.loop import Pretraining
+from tests.sample_pretraining import sample
 
 NUM_BATCHES, FROZEN = 12, 4
 
@@ -35,24 +36,18 @@ def seen(monkeypatch):
     return weights
 
 
-@pytest.fixture(scope="module")
-def config(repository):
-    def build(name, **model):
-        params = Params.from_file(str(repository / f"training_config/{name}.jsonnet")).as_dict()
-        for key in ("train_data_path", "validation_data_path"):
-            params[key] = str(repository / params[key])
-        params["model"] |= model
-        params["data_loader"]["batches_per_epoch"] = NUM_BATCHES
-        params["validation_data_loader"] |= {"batch_size": 16}
-        params["trainer"] |= {"num_epochs": 1, "cuda_device": -1}
-        params["trainer"]["learning_rate_scheduler"]["warmup_steps"] = 5
-        return params
-
-    return build
+def config(name, **model):
+    params = sample(
+        name,
+        **{"data_loader.batches_per_epoch": NUM_BATCHES, "validation_data_loader.batch_size": 16},
+        **{"trainer.num_epochs": 1, "trainer.learning_rate_scheduler.warmup_steps": 5},
+    )
+    params["model"] |= model
+    return params
 
 
 @pytest.fixture(scope="module")
-def first(config, tmp_path_factory):
+def first(tmp_path_factory):
     """A run to go on from."""
     directory = tmp_path_factory.mktemp("first") / "out"
     params = config("bilm_small")
@@ -70,7 +65,7 @@ def perplexity(directory):
     return json.loads((directory / "metrics.json").read_text())["validation_perplexity"]
 
 
-def test_the_softmax_trains_alone_first_then_all(config, first, tmp_path, seen):
+def test_the_softmax_trains_alone_first_then_all(first, tmp_path, seen):
     params = config("bilm_fine_tuning", **files(first), frozen_steps=FROZEN)
     train_model(Params(copy.deepcopy(params)), str(tmp_path / "out"))
     start = load_bilm(str(first / "options.json"), str(first / "weights.hdf5"))
@@ -86,7 +81,7 @@ def test_the_softmax_trains_alone_first_then_all(config, first, tmp_path, seen):
 
 
 @pytest.mark.slow
-def test_with_its_own_softmax_a_bilm_goes_on_where_it_was(config, first, tmp_path):
+def test_with_its_own_softmax_a_bilm_goes_on_where_it_was(first, tmp_path):
     params = config("bilm_small", **files(first))
     params["model"]["softmax"]["pretrained_file"] = str(first / "softmax.hdf5")
     params["vocabulary"]["vocabulary_file"] = str(first / "vocabulary.txt")
@@ -99,7 +94,7 @@ def test_with_its_own_softmax_a_bilm_goes_on_where_it_was(config, first, tmp_pat
     assert perplexity(tmp_path / "new") > 1.3 * perplexity(first)
 
 
-def test_a_softmax_over_another_vocabulary_is_refused(config, first, tmp_path):
+def test_a_softmax_over_another_vocabulary_is_refused(first, tmp_path):
     params = config("bilm_small", **files(first))
     params["model"]["softmax"]["pretrained_file"] = str(first / "softmax.hdf5")
     params["vocabulary"]["max_size"] = 100
@@ -108,7 +103,7 @@ def test_a_softmax_over_another_vocabulary_is_refused(config, first, tmp_path):
 
 
 @pytest.mark.parametrize("key", ["pretrained_file", "softmax"])
-def test_a_missing_file_is_refused(config, tmp_path, key):
+def test_a_missing_file_is_refused(tmp_path, key):
     params = config("bilm_small")
     block = params["model"]["softmax"] if key == "softmax" else params["model"]
     block["pretrained_file"] = str(tmp_path / "none.hdf5")

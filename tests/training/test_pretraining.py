@@ -18,29 +18,16 @@ from elmo_plugin.bilm.pretraining.loader import StreamLoader
 from elmo_plugin.bilm.pretraining.softmax import WordSoftmax, load_softmax
 from elmo_plugin.bilm.pretraining.vocabulary import SPECIAL_WORDS, WordVocabulary
 from elmo_plugin.bilm.use.elmo import Elmo
+from tests.sample_pretraining import sample
 
 EXPORTED = {"options.json", "weights.hdf5", "vocabulary.txt", "softmax.hdf5", "card.json"}
 
 
 @pytest.fixture(scope="module")
-def tiny(repository):
-    """The config with paths that do not depend on the working directory."""
-
-    def config(**trainer):
-        params = Params.from_file(str(repository / "training_config/bilm_tiny.jsonnet")).as_dict()
-        params["train_data_path"] = str(repository / params["train_data_path"])
-        params["validation_data_path"] = str(repository / params["validation_data_path"])
-        params["trainer"] |= {"cuda_device": -1, **trainer}
-        return Params(params)
-
-    return config
-
-
-@pytest.fixture(scope="module")
-def run(tiny, tmp_path_factory):
+def run(tmp_path_factory):
     """Two epochs of it."""
     directory = tmp_path_factory.mktemp("run") / "out"
-    train_model(tiny(num_epochs=2), str(directory))
+    train_model(Params(sample("bilm_tiny", **{"trainer.num_epochs": 2})), str(directory))
     return directory
 
 
@@ -132,38 +119,19 @@ def test_a_config_with_the_types_of_its_parts_trains_through_allennlp(repository
         ({"trainer": {"type": "gradient_descent"}}, "trainer.type is 'gradient_descent', expected"),
     ],
 )
-def test_what_pretraining_cannot_do_is_said(tiny, tmp_path, changes, message):
-    config = {**tiny().as_dict(), **changes}
+def test_what_pretraining_cannot_do_is_said(tmp_path, changes, message):
+    config = {**sample("bilm_tiny"), **changes}
     with pytest.raises(ConfigurationError, match=message):
         train_model(Params(config), str(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
-def test_a_dry_run_makes_no_folder(tiny, tmp_path):
-    train_model(tiny(), str(tmp_path / "out"), dry_run=True)
+def test_a_dry_run_makes_no_folder(tmp_path):
+    train_model(Params(sample("bilm_tiny")), str(tmp_path / "out"), dry_run=True)
     assert not (tmp_path / "out").exists()
 
 
-def test_no_text_is_an_error_that_names_the_pattern(tiny, tmp_path):
-    config = tiny()
-    config["train_data_path"] = str(tmp_path / "*.txt")
+def test_no_text_is_an_error_that_names_the_pattern(tmp_path):
+    config = sample("bilm_tiny", train_data_path=str(tmp_path / "*.txt"))
     with pytest.raises(ConfigurationError, match=r"there is no text file .*\*\.txt"):
-        train_model(config, str(tmp_path / "out"))
-
-
-def test_text_shorter_than_a_batch_is_an_error(tiny, tmp_path):
-    (tmp_path / "short.txt").write_text("Two words\n")
-    config = tiny()
-    config["train_data_path"] = str(tmp_path / "short.txt")
-    with pytest.raises(ConfigurationError, match="holds 3 tokens, expected at least the 320"):
-        train_model(config, str(tmp_path / "out"))
-
-
-def test_a_loss_that_is_no_number_names_step_file_and_line(tiny, tmp_path):
-    config = tiny(num_epochs=2, optimizer={"type": "sgd", "lr": 1e30})
-    del config["trainer"]["grad_norm"]
-    config["data_loader"]["batches_per_epoch"] = 2
-    config["trainer"]["checkpointer"] = {"save_every_num_batches": 1}
-    with pytest.raises(ConfigurationError, match=r"at step 2, .*examples/text/train.txt:\d+, "):
-        train_model(config, str(tmp_path / "out"))
-    assert (tmp_path / "out" / "checkpoint_e0_b1.th").exists()
+        train_model(Params(config), str(tmp_path / "out"))

@@ -13,8 +13,8 @@ from elmo_plugin.bilm.pretraining import config as configs
 from elmo_plugin.bilm.pretraining.language_model import make_language_model
 from elmo_plugin.bilm.pretraining.loop import Pretraining
 from elmo_plugin.bilm.pretraining.softmax import LogUniformSampler
-from elmo_plugin.commands.pretrain import read_config
 from tests.hdf5 import arrays
+from tests.sample_pretraining import sample
 
 NUM_BATCHES = 3
 KEEP = 0.9
@@ -149,14 +149,11 @@ def shared_randomness(monkeypatch):
     return masks, negatives
 
 
-def train(repository, directory, masks, negatives, **model):
-    params = read_config(str(repository / "training_config/bilm.jsonnet"))
-    for key in ("train_data_path", "validation_data_path"):
-        params[key] = str(repository / params[key])
+def train(directory, masks, negatives, **model):
+    sizes = {"model.options.lstm.dim": 10, "model.options.lstm.projection_dim": 6}
+    loader = {"data_loader.batch_size": 4, "data_loader.batches_per_epoch": NUM_BATCHES}
+    params = sample(**sizes, **loader, **{"trainer.num_epochs": 1})
     params["model"] |= model
-    params["model"]["options"]["lstm"] |= {"dim": 10, "projection_dim": 6}
-    params["data_loader"] |= {"batch_size": 4, "batches_per_epoch": NUM_BATCHES}
-    params["trainer"] |= {"num_epochs": 1, "cuda_device": -1}
     del params["validation_data_path"], params["validation_data_loader"]
     torch.manual_seed(0)
     text = configs.make_text(params)
@@ -184,9 +181,9 @@ def train(repository, directory, masks, negatives, **model):
 
 
 @pytest.mark.parametrize("sparse", [True, False])
-def test_steps_of_the_recipe_are_bilm_tfs(repository, tmp_path, float64, shared_randomness, sparse):
+def test_steps_of_the_recipe_are_bilm_tfs(tmp_path, float64, shared_randomness, sparse):
     softmax = {"num_samples": 20, "sparse": sparse}
-    found, expected, after, v = train(repository, tmp_path, *shared_randomness, softmax=softmax)
+    found, expected, after, v = train(tmp_path, *shared_randomness, softmax=softmax)
     assert len(found) == NUM_BATCHES
     numpy.testing.assert_allclose(found, expected, rtol=1e-7)
     assert max(norm for _, norm in expected) > CLIP_NORM, "nothing was clipped"
@@ -196,9 +193,9 @@ def test_steps_of_the_recipe_are_bilm_tfs(repository, tmp_path, float64, shared_
         torch.testing.assert_close(after[name], tensor, rtol=1e-6, atol=1e-7, msg=name)
 
 
-def test_a_step_without_the_loss_scale_is_another(repository, tmp_path, float64, shared_randomness):
+def test_a_step_without_the_loss_scale_is_another(tmp_path, float64, shared_randomness):
     model = {"softmax": {"num_samples": 20, "sparse": True}, "gradient_scale": 1.0}
-    found, expected, after, v = train(repository, tmp_path, *shared_randomness, **model)
+    found, expected, after, v = train(tmp_path, *shared_randomness, **model)
     assert found[0][0] == pytest.approx(expected[0][0])
     assert found[0][1] == pytest.approx(expected[0][1] / 20)
     assert not torch.allclose(after["softmax/W"], v["softmax/W"], atol=1e-4)

@@ -19,6 +19,7 @@ from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.pretraining import pretrain as pretrain_module
 from elmo_plugin.bilm.pretraining.loop import Pretraining
 from tests.cases import first_quick
+from tests.sample_pretraining import SMALL, sample
 
 NUM_EPOCHS, NUM_BATCHES = 3, 7
 FILES = ["options.json", "weights.hdf5", "softmax.hdf5", "vocabulary.txt"]
@@ -50,25 +51,18 @@ def watched():
         yield
 
 
-@pytest.fixture(scope="module")
-def config(repository):
-    def build(optimizer="adagrad", **data_loader):
-        name = {"adagrad": "bilm", "adamw": "bilm_small"}[optimizer]
-        params = Params.from_file(str(repository / f"training_config/{name}.jsonnet")).as_dict()
-        for key in ("train_data_path", "validation_data_path"):
-            params[key] = str(repository / params[key])
-        params["model"]["options"]["lstm"] |= {"dim": 8, "projection_dim": 4}
-        params["model"] |= {"dropout": 0.1, "dropout_free_steps": 2, "reset_probability": 0.4}
-        params["data_loader"] |= {"batches_per_epoch": NUM_BATCHES, "num_steps": 5, **data_loader}
-        params["validation_data_loader"] |= {"batch_size": 16}
-        params["trainer"] |= {
-            "num_epochs": NUM_EPOCHS,
-            "cuda_device": -1,
-            "checkpointer": {"save_every_num_batches": 2},
-        }
-        return params
-
-    return build
+def config(optimizer="adagrad", num_workers=0):
+    name = {"adagrad": "bilm", "adamw": "bilm_small"}[optimizer]
+    model = {"dropout": 0.1, "dropout_free_steps": 2, "reset_probability": 0.4}
+    loader = {"batches_per_epoch": NUM_BATCHES, "num_steps": 5, "num_workers": num_workers}
+    return sample(
+        name,
+        **SMALL,
+        **{f"model.{key}": value for key, value in model.items()},
+        **{f"data_loader.{key}": value for key, value in loader.items()},
+        **{"validation_data_loader.batch_size": 16, "trainer.num_epochs": NUM_EPOCHS},
+        **{"trainer.checkpointer": {"save_every_num_batches": 2}},
+    )
 
 
 def by_allennlp(config, directory, recover):
@@ -114,7 +108,7 @@ def weights(directory):
 
 
 @pytest.fixture(scope="module")
-def undisturbed(watched, config, tmp_path_factory):
+def undisturbed(watched, tmp_path_factory):
     kept = {}
     for optimizer in ("adagrad", "adamw"):
         directory = tmp_path_factory.mktemp("undisturbed") / "out"
@@ -152,7 +146,7 @@ AT_RANDOM, AT_THE_END = RANDOM.sample(POINTS, 3), [(1, NUM_BATCHES)]
     ],
     indirect=["run"],
 )
-def test_ctrl_c_at_any_steps_changes_no_bit(run, config, undisturbed, tmp_path, points, optimizer):
+def test_ctrl_c_at_any_steps_changes_no_bit(run, undisturbed, tmp_path, points, optimizer):
     WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
     recover, steps_seen = False, {}
     for point in sorted(points):
@@ -168,7 +162,7 @@ def test_ctrl_c_at_any_steps_changes_no_bit(run, config, undisturbed, tmp_path, 
 
 
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGUSR1])
-def test_sigterm_and_slurms_signal_are_as_good(run, config, undisturbed, tmp_path, number):
+def test_sigterm_and_slurms_signal_are_as_good(run, undisturbed, tmp_path, number):
     WatchLosses.action = staticmethod(lambda: signal.raise_signal(number))
     WatchLosses.point = (1, 3)
     with pytest.raises(SigTermReceived):
@@ -178,7 +172,7 @@ def test_sigterm_and_slurms_signal_are_as_good(run, config, undisturbed, tmp_pat
 
 
 @first_quick(("run", "point"), [(by_ourselves, (0, 4)), (by_allennlp, (2, 7))], indirect=["run"])
-def test_a_crash_goes_on_from_the_last_checkpoint(run, config, undisturbed, tmp_path, point):
+def test_a_crash_goes_on_from_the_last_checkpoint(run, undisturbed, tmp_path, point):
     def crash():
         raise RuntimeError("out of memory, say")
 
@@ -190,7 +184,7 @@ def test_a_crash_goes_on_from_the_last_checkpoint(run, config, undisturbed, tmp_
     assert_same_end(undisturbed["adagrad"], losses, tmp_path / "out")
 
 
-def test_workers_do_not_change_where_a_run_stands(run, config, undisturbed, tmp_path):
+def test_workers_do_not_change_where_a_run_stands(run, undisturbed, tmp_path):
     """Stopped with workers that had read ahead, gone on without."""
     WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
     WatchLosses.point = (1, 4)
@@ -204,7 +198,7 @@ def test_workers_do_not_change_where_a_run_stands(run, config, undisturbed, tmp_
 
 
 @pytest.fixture
-def stopped(run, config, tmp_path):
+def stopped(run, tmp_path):
     WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
     WatchLosses.point = (1, 5)
     with pytest.raises(KeyboardInterrupt):
@@ -212,7 +206,7 @@ def stopped(run, config, tmp_path):
     return tmp_path / "out"
 
 
-def test_a_torn_checkpoint_is_passed_over(run, config, undisturbed, stopped):
+def test_a_torn_checkpoint_is_passed_over(run, undisturbed, stopped):
     newest = stopped / "checkpoint_e1_b5.th"
     newest.write_bytes(newest.read_bytes()[:1000])
     losses = run(config(), stopped, recover=True)
@@ -220,7 +214,7 @@ def test_a_torn_checkpoint_is_passed_over(run, config, undisturbed, stopped):
     assert_same_end(undisturbed["adagrad"], losses, stopped)
 
 
-def test_a_run_is_begun_through_one_door_and_ended_through_the_other(config, undisturbed, tmp_path):
+def test_a_run_is_begun_through_one_door_and_ended_through_the_other(undisturbed, tmp_path):
     WatchLosses.action = staticmethod(lambda: signal.raise_signal(signal.SIGINT))
     for one, other in ((by_allennlp, by_ourselves), (by_ourselves, by_allennlp)):
         out = tmp_path / one.__name__ / "out"

@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 import torch
-from allennlp.common import Params
 
 from tests.other_processes import LIMIT, is_alive, wait_until
+from tests.sample_pretraining import SMALL, sample
 
 # One worker of pytest runs all: they share `whole`.
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("torchrun")]
@@ -88,26 +88,21 @@ def written(config, path):
     return path
 
 
-def small(repository, num_processes, **data_loader):
-    params = Params.from_file(str(repository / "training_config/bilm.jsonnet")).as_dict()
-    for key in ("train_data_path", "validation_data_path"):
-        params[key] = str(repository / params[key])
-    params["model"]["options"]["lstm"] |= {"dim": 8, "projection_dim": 4}
-    params["model"] |= {"softmax": {"num_samples": 20, "sparse": True}, "dropout": 0.0}
-    params["data_loader"] |= {
-        "batch_size": 8 // num_processes,
-        "num_steps": 5,
-        "batches_per_epoch": 4,
-        **data_loader,
-    }
-    params["validation_data_loader"] |= {"batch_size": 4 // num_processes}
-    params["trainer"] |= {
-        "num_epochs": 2,
-        "optimizer": {"type": "adagrad", "lr": 0.1},
-        "checkpointer": {"save_every_num_batches": 1, "keep_most_recent_by_count": None},
-        "cuda_device": -1,
-    }
-    return params
+def small(num_processes, **data_loader):
+    loader = {"batch_size": 8 // num_processes, "num_steps": 5, "batches_per_epoch": 4}
+    return sample(
+        **SMALL,
+        **{"model.softmax": {"num_samples": 20, "sparse": True}, "model.dropout": 0.0},
+        **{f"data_loader.{key}": value for key, value in {**loader, **data_loader}.items()},
+        **{"validation_data_loader.batch_size": 4 // num_processes, "trainer.num_epochs": 2},
+        **{
+            "trainer.optimizer": {"type": "adagrad", "lr": 0.1},
+            "trainer.checkpointer": {
+                "save_every_num_batches": 1,
+                "keep_most_recent_by_count": None,
+            },
+        },
+    )
 
 
 def weights(folder):
@@ -122,12 +117,12 @@ main(sys.argv[1:])
 """
 
 
-def test_two_nodes_under_torchrun_are_one_process(repository, tmp_path, launch):
+def test_two_nodes_under_torchrun_are_one_process(tmp_path, launch):
     """In float64: Adagrad divides a gradient by its size, so rounding of a small one shows."""
     (program := tmp_path / "in_float64.py").write_text(IN_FLOAT64)
-    path = written(small(repository, 1), tmp_path / "one.json")
+    path = written(small(1), tmp_path / "one.json")
     end(launch([sys.executable, program, "pretrain", path, "-s", tmp_path / "one"]))
-    path = written(small(repository, 4), tmp_path / "config.json")
+    path = written(small(4), tmp_path / "config.json")
     end(*map(launch, torchrun(path, tmp_path / "out", nodes=2, program=[program])))
     found, expected = weights(tmp_path / "out"), weights(tmp_path / "one")
     assert found.keys() == expected.keys()
@@ -153,9 +148,9 @@ def wait_for_steps(folder, number, launcher):
 
 
 @pytest.fixture(scope="module")
-def long(repository, tmp_path_factory):
+def long(tmp_path_factory):
     """A config of 200 steps, with a checkpoint every 10."""
-    params = small(repository, 2, batches_per_epoch=200)
+    params = small(2, batches_per_epoch=200)
     params["trainer"] |= {
         "num_epochs": 1,
         "checkpointer": {"save_every_num_batches": 10, "keep_most_recent_by_count": 2},
