@@ -9,9 +9,6 @@ from allennlp.modules.span_extractors import EndpointSpanExtractor, SelfAttentiv
 from torch.utils.flop_counter import FlopCounterMode
 
 import elmo_plugin.plugin  # noqa: F401
-from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.files.weights import save_weights
-from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from tests.cases import each_reweighting
 from tests.models import numpy_coref
@@ -23,8 +20,7 @@ from tests.models.coref_cases import (
     document,
     reader,
 )
-from tests.models.tasks import WORD_DIM, tensors
-from tests.tiny_bilm import SMALLEST
+from tests.models.tasks import EMBEDDING_DIM, WORD_DIM, tensors
 
 GENRES = ["talk", "news"]
 LSTM = {"type": "coupled_lstm", "input_size": WORD_DIM, "hidden_size": CONTEXT_DIM // 2}
@@ -57,6 +53,13 @@ def build_paper(*instances, **arguments):
 
 def weights_of(model):
     return {name: tensor.numpy() for name, tensor in model.state_dict().items()}
+
+
+def without_dropout_of_scorers(model):
+    for feedforward in (model._mention_feedforward, model._antecedent_feedforward):
+        for dropout in feedforward._module._dropout:
+            dropout.p = 0.0
+    return model
 
 
 def by_sentence(instance, rows):
@@ -112,38 +115,21 @@ def test_the_papers_model_in_float32():
 ELMO_INDEXERS = {"tokens": {"type": "single_id"}, "elmo": {"type": "elmo_characters"}}
 
 
-@pytest.fixture
-def elmo(tmp_path):
-    """The model's arguments for ELMo at the input, of a small biLM with random weights."""
-    torch.manual_seed(3)
-    save_weights(BiLm(SMALLEST), tmp_path / "weights.hdf5")
-    return {
-        "context_layer": {**LSTM, "input_size": WORD_DIM + SMALLEST.embedding_dim},
-        "use_input_elmo": True,
-        "elmo": {
-            "options": options_dict(SMALLEST),
-            "pretrained_file": str(tmp_path / "weights.hdf5"),
-            "state": "reset",
-            "dropout": 0.0,
-        },
-    }
-
-
-def elmo_of(model, one):
-    """Of each sentence by itself."""
-    words = by_sentence(one, np.array(one["metadata"]["original_text"]))
-    model._elmo.double()
-    with torch.no_grad():
-        return [
-            model._elmo(batch_to_ids([list(sentence)]))["elmo_representations"][0][0].numpy()
-            for sentence in words
-        ]
-
-
-def test_elmo_by_sentence_at_the_lstms_input_only(elmo):
+def test_elmo_by_sentence_at_the_lstms_input_only(bilm):
     one = instance(reader_arguments={"token_indexers": ELMO_INDEXERS})
-    model = build_paper(one, **elmo)
-    assert_equals_the_reference(model, one, elmo_of(model, one))
+    model = build_paper(
+        one,
+        context_layer={**LSTM, "input_size": WORD_DIM + EMBEDDING_DIM},
+        use_input_elmo=True,
+        elmo={**bilm, "state": "reset", "dropout": 0.0},
+    )
+    model._elmo.double()
+    with torch.no_grad():  # of each sentence by itself
+        elmo = [
+            model._elmo(batch_to_ids([list(words)]))["elmo_representations"][0][0].numpy()
+            for words in by_sentence(one, np.array(one["metadata"]["original_text"]))
+        ]
+    assert_equals_the_reference(model, one, elmo)
     assert model._mention_feedforward._module.get_input_dim() == 2 * CONTEXT_DIM + 3 + WORD_DIM
 
 
@@ -157,10 +143,7 @@ def test_dropouts_are_where_they_should(name, probability):
     model = build_paper(one, **{**off, name: probability})
     quiet = build_paper(one, **off)
     for each in (model, quiet):
-        for feedforward in (each._mention_feedforward, each._antecedent_feedforward):
-            for dropout in feedforward._module._dropout:
-                dropout.p = 0.0
-        each.train()
+        without_dropout_of_scorers(each).train()
     batch = tensors(model, [one])
     expected = quiet(**batch)["loss"].item()
     assert quiet(**batch)["loss"].item() == expected
@@ -209,12 +192,13 @@ def test_mention_recall_does_not_count_padding():
 def test_the_training_window_is_a_document_of_its_own():
     one = instance()
     model = build_paper(one, max_training_sentences=4, lexical_dropout=0.0)
-    for feedforward in (model._mention_feedforward, model._antecedent_feedforward):
-        for dropout in feedforward._module._dropout:
-            dropout.p = 0.0
+    without_dropout_of_scorers(model)
     metadata = one["metadata"].metadata
     lengths = metadata["sentence_lengths"]
-    words = metadata["original_text"]
+    words, speakers = (
+        [part.tolist() for part in by_sentence(one, np.array(metadata[key]))]
+        for key in ("original_text", "speakers")
+    )
     seen = set()
     for seed in range(40):
         torch.manual_seed(seed)
@@ -222,21 +206,15 @@ def test_the_training_window_is_a_document_of_its_own():
         output = model(**tensors(model, [one]))
         torch.manual_seed(seed)
         first = int(torch.randint(len(lengths) - 4 + 1, ()))
+        window = slice(first, first + 4)
         begin, end = sum(lengths[:first]), sum(lengths[: first + 4])
-        assert output["document"] == [words[begin:end]]
+        assert output["document"] == [metadata["original_text"][begin:end]]
         seen.add(first)
         clusters = [
             [(a - begin, b - begin) for a, b in cluster if a >= begin and b < end]
             for cluster in metadata["clusters"]
         ]
-        sentences = [
-            words[sum(lengths[:n]) : sum(lengths[: n + 1])] for n in range(first, first + 4)
-        ]
-        speakers = [
-            metadata["speakers"][sum(lengths[:n]) : sum(lengths[: n + 1])]
-            for n in range(first, first + 4)
-        ]
-        alone = reader().text_to_instance(sentences, clusters, speakers, "news")
+        alone = reader().text_to_instance(words[window], clusters, speakers[window], "news")
         model.eval()
         expected = model(**tensors(model, [alone]))
         assert torch.equal(output["top_spans"], expected["top_spans"])
