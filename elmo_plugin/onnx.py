@@ -215,10 +215,7 @@ def export_onnx(bilm: BiLm, path: str | Path) -> None:
     _check_free(proto, path)
     for name, tensor in zip(STATES, start):
         proto.graph.initializer.append(onnx.numpy_helper.from_array(tensor.numpy(), name))
-    for key, value in (
-        ("options", json.dumps(options_dict(bilm.options))),
-        ("state", bilm.state),
-    ):
+    for key, value in (("options", json.dumps(options_dict(bilm.options))), ("state", bilm.state)):
         proto.metadata_props.add(key=key, value=value)
     with atomic_write(path) as temporary:
         onnx.save(proto, str(temporary))

@@ -140,10 +140,7 @@ class Parts:
         self.folder.rmdir()
 
     def compute(
-        self,
-        bilm: BiLm,
-        shard: tuple[int, list[list[Sentence]]],
-        report: Callable[[int], Any],
+        self, bilm: BiLm, shard: tuple[int, list[list[Sentence]]], report: Callable[[int], Any]
     ) -> None:
         """Compute the windows of a shard, and write its file; `report` gets sentence counts."""
         number, all_windows = shard

@@ -13,21 +13,19 @@ from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
-import h5py
 import numpy
 import torch
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
 from elmo_plugin.bilm.files.optional_packages import import_optional
 from elmo_plugin.bilm.files.options import options_dict, parse_options, read_json
-from elmo_plugin.bilm.files.weights import CHECKSUM, checksum_of, layout
+from elmo_plugin.bilm.files.weights import layout, write_arrays
 from elmo_plugin.bilm.model.bilm import BiLm
 
 OPTIONS_FILE, WEIGHTS_FILE = "options.json", "weights.hdf5"
 SOFTMAX_FILE, CARD_FILE = "softmax.hdf5", "card.json"
 ADAGRAD_FILE = "adagrad.hdf5"
 SOFTMAX_KEYS = ("softmax/W", "softmax/b")
-ADAGRAD = "/Adagrad"
 
 # Pattern of the names of LSTM datasets. Its last group is a key of `_CELL_NAMES`, which has the
 # names of the variable in TensorFlow 1.2 and later, and in 1.0 and 1.1.
@@ -62,21 +60,26 @@ class BilmTfCheckpoint:
         self.options = parse_options(self.training_options, str(directory / OPTIONS_FILE))
         with torch.device("meta"):
             bilm = BiLm(self.options)
-        self._names = {one.key: self._variables.find(one.key, one.shape) for one in layout(bilm)}
-        bias_shape = self._variables.shapes.get("lm/softmax/b")
-        self.num_words = bias_shape[0] if bias_shape else None
-        if self.num_words is not None:
+        weights = {one.key: self._variables.find(one.key, one.shape) for one in layout(bilm)}
+        softmax, self.num_words = {}, None
+        if bias_shape := self._variables.shapes.get("lm/softmax/b"):
+            self.num_words = bias_shape[0]
             shapes = (self.num_words, self.options.projection_dim), (self.num_words,)
-            self._names |= {
-                key: self._variables.find(key, shape) for key, shape in zip(SOFTMAX_KEYS, shapes)
+            softmax = {
+                key: self._variables.find(key, one) for key, one in zip(SOFTMAX_KEYS, shapes)
             }
-        slots = [name + ADAGRAD for name in self._names.values()]
-        self.has_accumulators = any(name in self._variables.shapes for name in slots)
+        sums = {key: f"{name}/Adagrad" for key, name in (weights | softmax).items()}
+        # Variable of each dataset in each HDF5 file.
+        self._files = {WEIGHTS_FILE: weights}
+        if softmax:
+            self._files[SOFTMAX_FILE] = softmax
+        if any(name in self._variables.shapes for name in sums.values()):
+            self._files[ADAGRAD_FILE] = sums
 
     @property
     def files(self) -> list[str]:
         """Names of the files that `write` creates."""
-        return [OPTIONS_FILE, CARD_FILE, *(name for name, _, _ in self._hdf5_files())]
+        return [OPTIONS_FILE, CARD_FILE, *self._files]
 
     def write(self, directory: str | Path) -> None:
         """
@@ -95,30 +98,13 @@ class BilmTfCheckpoint:
         }
         with ExitStack() as stack:
             # The stack closes in reverse order, so `options.json` is renamed last.
-            for name, content in (
-                (OPTIONS_FILE, options_dict(self.options)),
-                (CARD_FILE, card),
-            ):
+            for name, content in ((OPTIONS_FILE, options_dict(self.options)), (CARD_FILE, card)):
                 temporary = stack.enter_context(atomic_write(directory / name))
                 temporary.write_text(json.dumps(content, indent=2) + "\n", encoding="utf-8")
-            for name, keys, slot in self._hdf5_files():
+            for name, variables in self._files.items():
                 temporary = stack.enter_context(atomic_write(directory / name))
-                checksum = 0
-                with h5py.File(temporary, "w") as file:
-                    for key in keys:
-                        array = self._variables.read(self._names[key] + slot)
-                        file.create_dataset(key, data=array)
-                        checksum = checksum_of(key, array, checksum)
-                    file.attrs[CHECKSUM] = checksum
-
-    def _hdf5_files(self) -> Iterator[tuple[str, list[str], str]]:
-        """Yield name, datasets, and suffix of the variables of each HDF5 file."""
-        softmax = [key for key in self._names if key in SOFTMAX_KEYS]
-        yield WEIGHTS_FILE, [key for key in self._names if key not in SOFTMAX_KEYS], ""
-        if softmax:
-            yield SOFTMAX_FILE, softmax, ""
-        if self.has_accumulators:
-            yield ADAGRAD_FILE, list(self._names), ADAGRAD
+                read = ((key, self._variables.read(one)) for key, one in variables.items())
+                write_arrays(temporary, read)
 
 
 class _Variables:

@@ -10,10 +10,7 @@ from elmo_plugin.bilm.files.folder_lock import NAME as LOCK
 
 
 def files_of_earlier_run(
-    folder: str | Path,
-    written: Iterable[str],
-    marker: str,
-    inputs: Iterable[str | Path] = (),
+    folder: str | Path, written: Iterable[str], marker: str, inputs: Iterable[str | Path] = ()
 ) -> list[Path]:
     """
     Return the files of an earlier run in an output folder, but for its lock, in the order to pass

@@ -5,9 +5,9 @@ converts between TensorFlow's names, shapes and gate order and those of this pac
 """
 
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import h5py
 import numpy
@@ -127,7 +127,7 @@ def read_arrays(
             dataset = file[entry.key]
             float_type = numpy.promote_types(dataset.dtype, numpy.float32)
             array = dataset[...].astype(float_type, copy=False)
-            checksum = checksum_of(entry.key, array, checksum)
+            checksum = _checksum_of(entry.key, array, checksum)
             yield entry, array
         written = dataset.file.attrs.get(CHECKSUM, checksum)
         if written != checksum:
@@ -173,14 +173,24 @@ def save_weights(bilm: BiLm, path: str | Path, dtype: str = "float32") -> None:
     if dtype not in STORED_TYPES:
         raise ValueError(f"dtype is {dtype!r}, expected one of {STORED_TYPES}")
     plain(bilm.plain_weights)
-    checksum = 0
-    with atomic_write(path) as temporary, h5py.File(temporary, "w") as file:
+    compression = {"compression": "gzip", "shuffle": True} if dtype == "float16" else {}
+
+    def arrays() -> Iterator[tuple[str, numpy.ndarray]]:
         for entry in layout(bilm):
-            compression = {"compression": "gzip", "shuffle": True} if dtype == "float16" else {}
             stored = numpy.promote_types(dtype, "float32") if len(entry.shape) == 1 else dtype
-            array = entry.array().astype(stored)
-            file.create_dataset(entry.key, data=array, **compression)
-            checksum = checksum_of(entry.key, array, checksum)
+            yield entry.key, entry.array().astype(stored)
+
+    with atomic_write(path) as temporary:
+        write_arrays(temporary, arrays(), **compression)
+
+
+def write_arrays(path: Path, arrays: Iterable[tuple[str, numpy.ndarray]], **how: Any) -> None:
+    """Write named arrays to an HDF5 file, with their checksum; `how` is for `create_dataset`."""
+    checksum = 0
+    with h5py.File(path, "w") as file:
+        for key, array in arrays:
+            file.create_dataset(key, data=array, **how)
+            checksum = _checksum_of(key, array, checksum)
         file.attrs[CHECKSUM] = checksum
 
 
@@ -218,7 +228,7 @@ def _checked(file: dict[str, h5py.Dataset], bilm: BiLm, path: str) -> list[Entry
     return entries
 
 
-def checksum_of(key: str, array: numpy.ndarray, before: int) -> int:
+def _checksum_of(key: str, array: numpy.ndarray, before: int) -> int:
     """
     Update the CRC-32 `before` with the name and the numbers of a dataset. float16 and float32
     arrays of equal numbers have the same checksum.

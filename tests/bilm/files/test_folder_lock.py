@@ -54,10 +54,7 @@ def test_a_killed_process_does_not_keep_it(tmp_path):
             signal.pause()
 
     child = child_that(lock)
-    with (
-        pytest.raises(ValueError, match="in use by another process"),
-        locked_folder(tmp_path),
-    ):
+    with pytest.raises(ValueError, match="in use by another process"), locked_folder(tmp_path):
         pass
     end(child)
     with locked_folder(tmp_path, wait=True):
