@@ -1,9 +1,7 @@
 """`elmo-plugin pretrain`: what it reads, what it refuses, and that it needs no AllenNLP."""
 
 import json
-import os
 import re
-import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -12,10 +10,9 @@ import pytest
 import torch
 
 from elmo_plugin.__main__ import main
-from elmo_plugin.bilm.files.folder_lock import locked_folder
 from elmo_plugin.bilm.pretraining.config import differences
+from elmo_plugin.bilm.pretraining.loop import Pretraining
 from elmo_plugin.commands.pretrain import read_config
-from tests.other_processes import wait_until
 from tests.sample_pretraining import SMALL, sample
 
 EXPORTED = {"options.json", "weights.hdf5", "vocabulary.txt", "softmax.hdf5", "card.json"}
@@ -146,45 +143,22 @@ def test_recover_and_force_exclude_each_other(pretrain, capsys):
     assert "expected one of them" in error_of(pretrain, capsys, "--recover", "--force")
 
 
-def test_a_folder_in_use_is_refused_whatever_the_flag(pretrain, capsys, tmp_path):
-    out = pretrain()
-    before = snapshot(out)
-    with locked_folder(out):
+def test_a_folder_in_use_is_refused_whatever_the_flag(pretrain, capsys, tmp_path, monkeypatch):
+    """As long as a run lasts, which ends with what it has written."""
+    end, seen = Pretraining._finish, []
+
+    def end_beside_others(run):
+        monkeypatch.undo()
+        before = snapshot(tmp_path / "out")
         for flag in ([], ["--force"], ["--recover"]):
-            assert "out is in use by another process" in error_of(pretrain, capsys, *flag)
-    assert snapshot(out) == before
+            seen.append(error_of(pretrain, capsys, *flag))
+        assert snapshot(tmp_path / "out") == before
+        end(run)
 
-
-@pytest.mark.slow
-def test_two_runs_at_once_do_not_mix(config, tmp_path, repository):
-    """The second one is refused; the first one, stopped meanwhile, ends with its own weights."""
-    config["data_loader"]["batches_per_epoch"] = 100
-    path = tmp_path / "config.json"
-    path.write_text(json.dumps(config))
-    command = [sys.executable, "-m", "elmo_plugin", "pretrain", str(path), "-s"]
-    main(["pretrain", str(path), "-s", str(tmp_path / "alone")])
-    for number in range(5):
-        out = tmp_path / f"out{number}"
-        first = subprocess.Popen([*command, str(out)], cwd=repository)
-        wait_until((out / "vocabulary" / "words.txt").exists)
-        first.send_signal(signal.SIGSTOP)
-        if first.returncode is None:
-            os.waitid(os.P_PID, first.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
-        if (out / "lock").exists():
-            break
-        # It ended before it was stopped: once more, in another folder.
-        first.send_signal(signal.SIGCONT)
-        assert first.wait() == 0
-    seed = ["--force", "-o", '{"pytorch_seed": 5}']
-    second = subprocess.run(
-        [*command, str(out), *seed], cwd=repository, capture_output=True, text=True
-    )
-    first.send_signal(signal.SIGCONT)
-    assert first.wait() == 0
-    assert second.returncode == 1
-    assert "is in use by another process" in second.stderr
-    one, two = (torch.load(folder / "best.th") for folder in (tmp_path / "alone", out))
-    assert all(torch.equal(two[name], tensor) for name, tensor in one.items())
+    monkeypatch.setattr(Pretraining, "_finish", end_beside_others)
+    assert (pretrain() / "weights.hdf5").exists()
+    assert all("out is in use by another process" in error for error in seen)
+    assert len(seen) == 3
 
 
 def test_a_start_that_failed_does_not_refuse_the_corrected_command(pretrain, capsys, config):
@@ -229,26 +203,14 @@ def test_what_may_differ():
         ({"model": {}}, "model: the key 'options' is missing"),
         ({"model": {"options": {}, "softmax": {"samples": 1}}}, "model.softmax: the key 'samples'"),
         ({"vocabulary": {"min_count": "3"}}, "vocabulary: min_count is '3', expected int"),
-        ({"vocabulary": {"min_count": None}}, "vocabulary: min_count is None, expected int"),
-        ({"vocabulary": {"vocabulary_file": 5}}, "vocabulary: vocabulary_file is 5, expected str"),
         ({"model": {"options": {}, "dropout": "0.1"}}, "model: dropout is '0.1', expected float"),
-        ({"model": {"options": {}, "softmax": "full"}}, "model: softmax is 'full', expected dict"),
         (
             {"model": {"options": {}, "softmax": {"num_samples": 1.5}}},
             r"model.softmax: num_samples is 1.5, expected int \| None",
         ),
-        (
-            {"model": {"options": {}, "softmax": {"pretrained_file": 5}}},
-            "model.softmax: pretrained_file is 5, expected str",
-        ),
         ({"pytorch_seed": "7"}, "pytorch_seed is '7', expected int"),
         ({"pytorch_seed": 2**70}, "pytorch_seed is 1180591620717411303424, expected an int of 64"),
         ({"vocabulary": 3}, r"config.json: vocabulary is 3, expected dict\[str"),
-        ({"train_data_path": 3}, "config.json: train_data_path is 3, expected str"),
-        (
-            {"vocabulary": {"vocabulary_file": "words.txt", "min": 3}},
-            "vocabulary: the key 'min' is unknown, expected one of",
-        ),
         *(
             (
                 {"vocabulary": {"vocabulary_file": "words.txt", key: 2}},
