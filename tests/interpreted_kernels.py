@@ -5,19 +5,19 @@ import pytest
 from elmo_plugin.bilm.kernels.gpu import lstm_fused, triton_kernels
 
 
-def interpret(monkeypatch):
-    """The two directions of an LSTM run together, and a kernel computes the sampled losses."""
+def interpret(monkeypatch, kernels=triton_kernels):
+    """Run the kernels of a module on the CPU; return the names of those that were launched."""
     let_reductions_run(monkeypatch)
     from triton.runtime.interpreter import InterpretedFunction
 
-    launched = set()
+    launched = []
 
     def kernel(name):
-        launched.add(name)
-        return InterpretedFunction(getattr(triton_kernels, name))
+        launched.append(name)
+        return InterpretedFunction(getattr(kernels, name))
 
     monkeypatch.setattr(lstm_fused, "kernel", kernel)
-    # Choose what a GPU has in training, on the CPU.
+    # What a GPU has in training: one product for both directions of an LSTM, sampled losses.
     monkeypatch.setattr(lstm_fused, "usable", lambda like, dtype, training: training)
     return launched
 

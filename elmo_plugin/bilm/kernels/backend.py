@@ -11,7 +11,7 @@ To compute with the reference implementation instead of the fast kernels:
 
 import functools
 import warnings
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from operator import itemgetter
@@ -20,10 +20,9 @@ from typing import Any, ParamSpec, TypeVar
 
 import torch
 
-from elmo_plugin.bilm.kernels import derived as _derived
 from elmo_plugin.bilm.kernels import fast, reference, torch_private
+from elmo_plugin.bilm.kernels.derived import derived, in_doubt
 from elmo_plugin.bilm.kernels.derived import forget as forget_derived
-from elmo_plugin.bilm.kernels.derived import in_doubt
 from elmo_plugin.bilm.kernels.fast import auto_training_dtype, frozen_bilstm, wants_gradient
 from elmo_plugin.bilm.kernels.interface import (
     DTYPES,
@@ -67,7 +66,7 @@ BACKENDS = {"fast": fast, "reference": reference}
 
 _name: ContextVar[str] = ContextVar("backend", default="fast")
 
-Derived = TypeVar("Derived")
+Weights = TypeVar("Weights")
 P = ParamSpec("P")
 Result = TypeVar("Result")
 
@@ -144,16 +143,6 @@ def runs_whole_lstms(tokens: torch.Tensor) -> bool:
     return tokens.is_cuda and backend() is BACKENDS["fast"]
 
 
-def derived_by_backend(
-    parameters: Sequence[torch.Tensor], what: str, settings: Hashable, make: Callable[[], Derived]
-) -> Derived:
-    """
-    Return the result of `make()`, cached under the name `what`. It is computed again when a
-    parameter, a setting or the backend has changed; `derived.py` says which changes are noticed.
-    """
-    return _derived.derived(parameters, (what, _name.get(), settings), make)
-
-
 def check_ids(
     ids: Any,
     content: str = "character ids, shape (batch_size, num_tokens, 50); use batch_to_ids(sentences)",
@@ -166,7 +155,7 @@ def check_ids(
         raise ValueError(f"found ids of dtype {ids.dtype}, expected a torch.int64 tensor")
 
 
-def plain(weights: Derived | None) -> Derived:
+def plain(weights: Weights | None) -> Weights:
     """Return the weights of a plain layer; raise a `ValueError` for `None`, one that is not."""
     if weights is None:
         raise ValueError(NOT_PLAIN)

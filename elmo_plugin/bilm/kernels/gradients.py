@@ -29,11 +29,7 @@ def hand_written(
     backward (`create_graph=True`) and for many gradients at once (`is_grads_batched=True`),
     autograd differentiates `definition` instead. PyTorch's `once_differentiable` is not enough: for
     a loss that is linear in the outputs, it loses the second derivative without an error.
-
-    # Parameters
-
-    definition : `Definition | None`, optional (default = `None`)
-        Differentiable forward pass. Without it, both raise a `RuntimeError`.
+    Without a definition, both raise a `RuntimeError`.
     """
 
     def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:

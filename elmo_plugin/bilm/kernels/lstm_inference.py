@@ -21,15 +21,8 @@ class PlainLstm:
     pre-activation, the stored cell state and the projection weight are doubled. Doubling causes no
     rounding error.
 
-    # Parameters
-
-    weights : `LstmWeights`
-        They must not change (see `derived.py`).
-    prepack : `Prepack`
-        Function that returns the linear kernel of a weight.
-    input_product_elements : `int`
-        Maximum size of a block of input projections, in elements. A block has at least one step,
-        even if that is larger.
+    The weights must not change (see `derived.py`). `input_product_elements` is the largest size of
+    a block of input projections; a block has at least one step, even if that is larger.
     """
 
     # Whether an output may have been NaN in any call, which the C++ kernels tell.

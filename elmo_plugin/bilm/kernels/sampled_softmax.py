@@ -28,21 +28,11 @@ def sampled_losses(
     Return the mean cross-entropy `log(exp(true) + sum(exp(logits))) - true` of each of `num_parts`
     equal parts of the rows. A candidate that equals the row's target is left out of the sum.
 
-    # Parameters
-
-    outputs, targets : `torch.Tensor`
-        Shapes `(num_rows, projection_dim)` and `(num_rows,)`.
-    candidates : `torch.Tensor`
-        Word ids, shape `(num_candidates,)`. Repeated words count each time.
-    true_logits : `torch.Tensor`
-        Logit of each row's target, shape `(num_rows,)`.
-    weight, bias : `torch.Tensor`
-        Softmax rows of the candidates, shapes `(num_candidates, projection_dim)` and
-        `(num_candidates,)`.
-    training_dtype : `str | None`
-        See `Precision`.
-    fused : `bool`
-        Whether the Triton kernel computes the losses, see `fuses`.
+    `outputs`, `targets`, `true_logits`: shapes `(num_rows, projection_dim)`, `(num_rows,)` and
+    `(num_rows,)`, the last with the logit of each row's target.
+    `candidates`: word ids, shape `(num_candidates,)`. Repeated words count each time.
+    `weight`, `bias`: softmax rows of the candidates.
+    `fused`: whether the Triton kernel computes the losses, see `fuses`.
     """
     if fused:
         means = _FusedLosses.apply(

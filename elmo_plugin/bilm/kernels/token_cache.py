@@ -11,14 +11,8 @@ from elmo_plugin.bilm.kernels.fork_safe_lock import fork_safe_lock
 
 class TokenCache:
     """
-    Cache of token vectors that drops the least recently used ones.
-
-    # Parameters
-
-    dim : `int`
-        Width of a vector.
-    capacity : `int`
-        Largest number of tokens, at least 1.
+    Cache of vectors, of width `dim`, for up to `capacity` tokens (at least 1). The least recently
+    used ones are dropped.
     """
 
     def __init__(self, dim: int, capacity: int) -> None:
@@ -36,19 +30,9 @@ class TokenCache:
         self, character_ids: torch.Tensor, compute: Callable[[torch.Tensor], torch.Tensor]
     ) -> torch.Tensor:
         """
-        Return the vectors of tokens; compute and store those that are not in the cache.
-
-        # Parameters
-
-        character_ids : `torch.Tensor`
-            Tokens, shape `(num_rows, num_characters)`, on the CPU.
-        compute : `Callable[[torch.Tensor], torch.Tensor]`
-            Function from character ids to vectors, called at most once for the distinct new tokens.
-
-        # Returns
-
-        `torch.Tensor`
-            Float32, shape `(num_rows, dim)`.
+        Return the vectors of tokens, float32, shape `(num_rows, dim)`; compute and store those that
+        are not in the cache. `character_ids` are on the CPU, shape `(num_rows, num_characters)`.
+        `compute`, from character ids to vectors, is called at most once for the distinct new ones.
         """
         tokens = _in_bytes(character_ids)
         with self._lock, ExitStack() as on_error:
@@ -94,21 +78,11 @@ def _in_bytes(character_ids: torch.Tensor) -> list[bytes]:
 
 def distinct_rows(rows: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     """
-    Return the distinct rows of an integer matrix, and the index of each row among them.
+    Return the distinct rows of an int64 matrix, and the index of each row among them:
+    `distinct[inverse] == rows`.
 
     Rows are compared by a 64-bit hash, because sorting hashes is many times faster than
     `torch.unique(dim=0)`. The result is checked; after a collision `torch.unique(dim=0)` runs.
-
-    # Parameters
-
-    rows : `torch.Tensor`
-        Int64, shape `(num_rows, num_characters)`.
-
-    # Returns
-
-    `tuple[torch.Tensor, torch.Tensor]`
-        `distinct`, shape `(num_distinct, num_characters)`, and `inverse`, shape `(num_rows,)`, with
-        `distinct[inverse] == rows`.
     """
     hashes, inverse = torch.unique(row_hashes(rows), return_inverse=True)
     representative = torch.empty(len(hashes), dtype=torch.long, device=rows.device)

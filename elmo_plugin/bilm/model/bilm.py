@@ -15,11 +15,12 @@ from elmo_plugin.bilm.kernels.backend import (
     all_modules,
     all_parameters,
     any_weight,
+    backend,
     check_ids,
     check_no_hooks,
     checked_once,
     depends_on_parameters_alone,
-    derived_by_backend,
+    derived,
     is_batched,
     is_in_backward,
     plain_class,
@@ -470,15 +471,14 @@ class BiLm(WeightsModule):
             return self._run_warm_up()
         cells = *self.lstm.layers("forward"), *self.lstm.layers("backward")
         settings = (
+            backend(),
             tuple((cell.clips, cell.precision) for cell in cells),
             self.lstm.use_skip_connections,
             tuple(self.char_cnn.boundary_ids.flatten().tolist()),
             self.char_cnn.activations,
             self.char_cnn.precision,
         )
-        return derived_by_backend(
-            weights["parameters"], "primed state", settings, self._run_warm_up
-        )
+        return derived(weights["parameters"], ("primed state", *settings), self._run_warm_up)
 
     @torch.inference_mode(False)  # the state is used outside inference mode too
     @torch.no_grad()

@@ -33,19 +33,11 @@ def run_layer(
     """
     Run a frozen layer of both directions for a few steps, and overwrite its outputs and states.
 
-    # Parameters
-
-    weights : `LstmWeights`
-        Weights of both directions, stacked.
-    inputs, outputs : `torch.Tensor`
-        Shapes `(2, num_steps, batch_size, input_dim)` and `(2, num_steps, batch_size,
-        projection_dim)`, in the order in which each direction reads.
-    hidden, cell : `torch.Tensor`
-        States, shapes `(2, batch_size, projection_dim)` and `(2, batch_size, cell_size)`; `hidden`
-        in the products' dtype.
-    left : `torch.Tensor`
-        Number of steps that each sentence has from each step on, int32, shape `(num_steps,
-        batch_size)`. One that has none keeps its states, and its outputs are 0.
+    `weights`: those of both directions, stacked.
+    `inputs`, `outputs`: shape `(2, num_steps, batch_size, dim)`, as each direction reads.
+    `hidden`, `cell`: states, shape `(2, batch_size, dim)`; `hidden` in the products' dtype.
+    `left`: number of steps that each sentence has from each step on, int32, shape `(num_steps,
+    batch_size)`. One that has none keeps its states, and its outputs are 0.
     """
     _, num_steps, size, _ = inputs.shape
     dim, cell_size = hidden.shape[2], cell.shape[2]

@@ -26,15 +26,9 @@ class GraphedLstm:
     Frozen LSTM layers in both directions. From the second call on, the work is recorded as graphs.
     Thread-safe.
 
-    # Parameters
-
-    layers : `Sequence[tuple[LstmWeights, LstmWeights]]`
-        Weights of each layer's two directions, of the same shapes in all layers, and with the same
-        clips in both directions. They must not change (see `derived.py`).
-    dtype : `str | None`
-        Dtype of matrix products, see `Precision`; not int8.
-    skips : `bool`
-        Whether layers above the first add their input to their output.
+    The weights of the layers' two directions have the same shapes and clips everywhere, and must
+    not change (see `derived.py`). `dtype` is that of matrix products, but not int8; with `skips`,
+    layers above the first add their input to their output.
     """
 
     @torch.inference_mode(False)
