@@ -72,8 +72,8 @@ class ElmoTransformer(TransformerMixin, BaseEstimator):
     def get_feature_names_out(self, input_features: Any = None) -> numpy.ndarray:
         """Return the names of the vectors' dimensions: `elmo0`, `elmo1`, ..."""
         check_is_fitted(self)
-        names: list[str] = [f"elmo{i}" for i in range(self.embedder_.elmo_bilm.get_output_dim())]
-        return numpy.asarray(names, dtype=object)
+        width = self.embedder_.elmo_bilm.get_output_dim()
+        return numpy.array([f"elmo{i}" for i in range(width)], dtype=object)
 
 
 def _texts(X: Any) -> Iterable[Any]:

@@ -1,5 +1,6 @@
 """Plot of learned layer weights, drawn with Matplotlib."""
 
+from itertools import zip_longest
 from pathlib import Path
 
 from elmo_plugin.bilm.files.atomic_write import atomic_write
@@ -17,23 +18,18 @@ def draw(rows: list[tuple[str, LearnedMix]], path: Path) -> None:
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    layers = max(len(mix.weights) for _, mix in rows)
+    grid = list(zip_longest(*(mix.weights for _, mix in rows), fillvalue=float("nan")))
     # In a figure of less than 5.2 inches, the title would be cut off.
     width = max(5.2, 2 + 0.9 * len(rows))
-    figure = Figure(figsize=(width, 1.6 + 0.6 * layers), layout="constrained")
+    figure = Figure(figsize=(width, 1.6 + 0.6 * len(grid)), layout="constrained")
     (FigureCanvasSVG if path.suffix == ".svg" else FigureCanvasAgg)(figure)
     axes = figure.subplots()
-    missing = float("nan")
-    grid = [
-        [mix.weights[layer] if layer < len(mix.weights) else missing for _, mix in rows]
-        for layer in range(layers)
-    ]
     image = axes.imshow(grid, origin="lower", vmin=0, vmax=1, cmap="Blues", aspect="auto")
     for column, (_, mix) in enumerate(rows):
         for layer, weight in enumerate(mix.weights):
             color = "white" if weight > 0.6 else "black"
             axes.text(column, layer, f"{weight:.2f}", ha="center", va="center", color=color)
-    axes.set_yticks(range(layers), [layer_name(layer) for layer in range(layers)])
+    axes.set_yticks(range(len(grid)), list(map(layer_name, range(len(grid)))))
     labels = [f"{label}\nγ = {mix.gamma:.2f}" for label, mix in rows]
     axes.set_xticks(range(len(rows)), labels, rotation=30, ha="right", parse_math=False)
     axes.set_title("Learned weights of the biLM's layers")

@@ -3,7 +3,7 @@
 import html
 import json
 from collections.abc import Iterator
-from itertools import zip_longest
+from itertools import accumulate, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -42,7 +42,7 @@ def page_of(predictions: str | Path, inputs: str | Path | None = None) -> Iterat
         pairs: Iterator[Any] = ((number, one, {}) for number, one in lines)
     else:
         pairs = _joined_lines(lines, _objects(inputs), predictions, inputs)
-    found = False
+    number = None
     for number, prediction, given in pairs:
         try:
             texts = {key: given[key] for key in TEXTS if key in given}
@@ -55,8 +55,7 @@ def page_of(predictions: str | Path, inputs: str | Path | None = None) -> Iterat
             f"<figure>\n<figcaption>{html.escape(caption)} <small>{number}</small></figcaption>\n"
             f"{content}\n</figure>\n"
         )
-        found = True
-    if not found:
+    if number is None:
         raise ValueError(f"{predictions}: no prediction found, expected one per line")
     yield END
 
@@ -220,14 +219,8 @@ def _label(prediction: dict[str, Any], colors: dict[str, int]) -> tuple[str, str
 
 
 def _marked_tokens(tokens: list[str], spans: list[Span], colors: dict[str, int]) -> str:
-    starts, end = [], 0
-    for token in tokens:
-        starts.append(end)
-        end += len(token) + 1
-    characters = [
-        Span(starts[first], starts[last - 1] + len(tokens[last - 1]), label)
-        for first, last, label in spans
-    ]
+    starts = list(accumulate((len(token) + 1 for token in tokens), initial=0))
+    characters = [Span(starts[first], starts[end] - 1, label) for first, end, label in spans]
     return _marked(" ".join(tokens), characters, colors)
 
 

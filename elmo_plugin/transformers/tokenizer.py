@@ -51,7 +51,7 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
     added_tokens_encoder: dict[str, int] = {}
     vocab_size = PADDING_CHARACTER_ID + 1
     pad_token, pad_token_id = "", 0
-    _warned: dict[str, bool] = {}
+    deprecation_warnings: dict[str, bool] = {}
 
     def __init__(
         self, num_characters: int = 50, split_punctuation: bool = True, **kwargs: Any
@@ -62,19 +62,12 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
         super().__init__(
             num_characters=num_characters, split_punctuation=split_punctuation, **kwargs
         )
+        # Collators write into it, and `datasets` hashes what an object stores: the class's is used.
+        self.__dict__.pop("deprecation_warnings")
         _check_side(self.padding_side)
 
     def __len__(self) -> int:
         return self.vocab_size
-
-    @property
-    def deprecation_warnings(self) -> dict[str, bool]:
-        """The class's: collators write into it, and `datasets` hashes what an object stores."""
-        return self._warned
-
-    @deprecation_warnings.setter
-    def deprecation_warnings(self, value: dict[str, bool]) -> None:
-        pass
 
     def __call__(
         self,
@@ -127,12 +120,11 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
         texts = [text] if is_single else list(text)
         if is_split_into_words:
             texts = tokenized_batch(texts)
-        for number, one in enumerate([] if is_split_into_words else texts):
-            if not isinstance(one, str):
-                raise ValueError(
-                    f"text {number} is {one!r}, expected a string; give is_split_into_words=True "
-                    "for lists of words"
-                )
+        elif others := [number for number, one in enumerate(texts) if not isinstance(one, str)]:
+            raise ValueError(
+                f"text {others[0]} is {texts[others[0]]!r}, expected a string; give "
+                "is_split_into_words=True for lists of words"
+            )
         encodings, rows = self._encodings(texts, is_split_into_words)
         padding, truncation, max_length = self._strategies(
             padding, truncation, max_length, pad_to_multiple_of
@@ -202,10 +194,8 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
             raise ValueError(
                 "padding is 'max_length' without max_length or model_max_length, expected a number"
             )
-        found = self._get_padding_truncation_strategies(
-            padding or False, truncation, max_length, multiple
-        )
-        return found[:3]
+        given = padding or False, truncation, max_length, multiple
+        return self._get_padding_truncation_strategies(*given)[:3]
 
     def pad(
         self,
