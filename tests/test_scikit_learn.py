@@ -37,21 +37,17 @@ def test_the_maximum(bilm_files):
 
 
 def test_in_a_pipeline_and_a_search(bilm_files):
-    texts = [
-        f"{word} {rest}" for word in ("good", "bad") for rest in ["a", "b", "c", "d", "e", "f"]
-    ]
+    texts = [f"{word} {rest}" for word in ("good", "bad") for rest in "abcdef"]
     labels = [text.split()[0] for text in texts]
     pipeline = make_pipeline(ElmoTransformer(**bilm_files), LogisticRegression(C=1000))
     assert pipeline.fit(texts, labels).score(texts, labels) == 1
     search = GridSearchCV(pipeline, {"elmotransformer__pooling": ["mean", "max"]}, cv=2)
     search.fit(texts, labels)
     assert search.best_params_["elmotransformer__pooling"] in ("mean", "max")
-    assert list(pickle.loads(pickle.dumps(pipeline)).predict(texts)) == list(
-        pipeline.predict(texts)
-    )
-    assert (
-        clone(pipeline).get_params()["elmotransformer__options_file"] == bilm_files["options_file"]
-    )
+    stored = pickle.loads(pickle.dumps(pipeline))
+    assert list(stored.predict(texts)) == list(pipeline.predict(texts))
+    parameters = clone(pipeline).get_params()
+    assert parameters["elmotransformer__options_file"] == bilm_files["options_file"]
 
 
 class Frame:

@@ -53,15 +53,9 @@ class Edit(NamedTuple):
 
 class AddedElmo:
     """
-    A config to which a biLM is added: to its readers, to its text field embedders, and to the
-    widths of the layers behind these. If the config has ELMo, its weights are replaced.
-
-    # Parameters
-
-    config : `dict[str, Any]`
-        An evaluated training config.
-    weights : `str`
-        The biLM, as `options_file` names it.
+    An evaluated training config to which the biLM `weights` is added: to its readers, to its text
+    field embedders, and to the widths of the layers behind these. If the config has ELMo, its
+    weights are replaced.
 
     # Raises
 
@@ -75,10 +69,8 @@ class AddedElmo:
         # No two keys share a value, since AllenNLP empties what it reads.
         self.config = config = json.loads(json.dumps(config))
         self.edits: list[Edit] = []
-        self.notes: list[str] = []
-        """What there is to say beside the edits."""
-        self.problem: str | None = None
-        """What could not be done, or `None`."""
+        self.notes: list[str] = []  # what there is to say beside the edits
+        self.problem: str | None = None  # what could not be done
         self._weights, self._options = weights, _sizes(weights, None)
         check_not_of_0_9(config)
         _check_words(config)

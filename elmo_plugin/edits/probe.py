@@ -48,26 +48,16 @@ class Outcome(NamedTuple):
 
 class Probe:
     """
-    Builds and runs models whose configs differ in widths alone.
+    Builds models whose configs differ in widths alone, and runs them on batches.
 
     `baseline` is the outcome of the original model. A layer whose input had the width of its
     `get_input_dim()` there must get such an input in later runs too, else `run` ends in an error.
-
-    # Parameters
-
-    model : `Any`
-        The original model's config.
-    batches : `list[dict[str, Any]]`
-        Batches to run models on.
-    vocabulary : `Vocabulary`
     """
 
     def __init__(self, model: Any, batches: list[dict[str, Any]], vocabulary: Vocabulary) -> None:
         self.vocabulary = vocabulary
-        self.consumed: set[str] = set()
-        """Names of the fields that text field embedders have read."""
-        self.parameters: list[str] = []
-        """Names of the parameters of the model that was built last."""
+        self.consumed: set[str] = set()  # fields that text field embedders have read
+        self.parameters: list[str] = []  # names in the model that was built last
         self._fits: dict[str, bool] = {}
         self._is_baseline = True
         self.baseline = self.run(model, batches)

@@ -1,6 +1,4 @@
-"""
-CSS and HTML elements of the pages that commands write, in the style of the documentation site.
-"""
+"""CSS and HTML elements of the pages that commands write, in the documentation site's style."""
 
 import html
 from collections.abc import Iterable, Sequence

@@ -1,9 +1,4 @@
-"""
-ELMo in Hugging Face transformers: configuration, tokenizer and models.
-
-Importing this module registers them, so that `AutoConfig`, `AutoTokenizer`, `AutoModel...` and
-`pipeline` know the model type `elmo`.
-"""
+"""ELMo in Hugging Face transformers, whose `Auto...` classes and `pipeline` it registers with."""
 
 import transformers
 from transformers.pipelines import PIPELINE_REGISTRY

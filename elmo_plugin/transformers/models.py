@@ -148,10 +148,6 @@ class ElmoModel(ElmoPreTrainedModel):
     """
     biLM and scalar mix. Parameters have the names of `Elmo`, so state dicts fit both.
 
-    # Parameters
-
-    config : `ElmoConfig`
-
     # Raises
 
     `ValueError`
@@ -280,10 +276,6 @@ class ElmoForTokenClassification(_ElmoWithHead):
     `labels` have shape `(batch_size, num_tokens)`, with -100 at tokens that do not count. `forward`
     returns a `TokenClassifierOutput` with `logits`, shape `(batch_size, num_tokens, num_labels)`,
     and `loss`, the mean cross entropy.
-
-    # Parameters
-
-    config : `ElmoConfig`
     """
 
     output_class = outputs.TokenClassifierOutput
@@ -303,10 +295,6 @@ class ElmoForSequenceClassification(_ElmoWithHead):
     labels of shape `(batch_size, num_labels)` are several classes at once, or several numbers with
     `problem_type="regression"`. `forward` returns a `SequenceClassifierOutput` with `logits`, shape
     `(batch_size, num_labels)`, and `loss`: cross entropy, binary cross entropy or squared error.
-
-    # Parameters
-
-    config : `ElmoConfig`
     """
 
     output_class = outputs.SequenceClassifierOutput

@@ -15,6 +15,7 @@ from elmo_plugin.bilm.use.neighbours import in_context
 from elmo_plugin.pages.learned_mixes import learned_mixes
 from tests.tiny_bilm import write
 
+LAYERS = ["token layer", "LSTM layer 1", "LSTM layer 2"]
 PREFIX = "text_field_embedder.token_embedder_elmo._elmo.scalar_mix_0"
 
 
@@ -51,11 +52,7 @@ def test_neighbours_table(tmp_path, bilm, capsys, error_line):
     table = capsys.readouterr().out.splitlines()
     assert table[0] == "  cosine    line  lines  in its sentence"
     assert table[1] == "  source                 my [cat] sat"
-    assert [line for line in table if "layer" in line] == [
-        "token layer",
-        "LSTM layer 1",
-        "LSTM layer 2",
-    ]
+    assert [line for line in table if "layer" in line] == LAYERS
     assert table[3].startswith("   1.000       1      2  the [cat] sat")
     assert max(map(len, table)) <= 60
     main([*arguments, "--same-word"])
@@ -146,13 +143,7 @@ def test_a_folders_name_is_no_markup(tmp_path, folder, capsys):
     text = Path(page).read_text(encoding="utf-8")
     body = xml.etree.ElementTree.fromstring(text[text.index("<body>") : text.index("</html>")])
     header, row = body.iter("tr")
-    assert [cell.text for cell in header] == [
-        None,
-        "token layer",
-        "LSTM layer 1",
-        "LSTM layer 2",
-        "γ",
-    ]
+    assert [cell.text for cell in header] == [None, *LAYERS, "γ"]
     name = folder.replace("\udcff", "\\xff")
     assert [cell.text for cell in row] == [f"{name}: input", "0.250", "0.250", "0.500", "1.500"]
     main(["layer-weights", ner, "--plot", str(tmp_path / "weights.svg")])
@@ -169,8 +160,7 @@ def test_a_plot_of_a_single_mix_has_its_weights_and_whole_title(tmp_path):
         (axes, _) = figure.axes
         drawn.append((axes.title.get_window_extent(), figure.bbox))
         assert axes.images[0].get_array().tolist() == [[pytest.approx(1 / 3)]] * 3
-        names = [label.get_text() for label in axes.get_yticklabels()]
-        assert names == ["token layer", "LSTM layer 1", "LSTM layer 2"]
+        assert [label.get_text() for label in axes.get_yticklabels()] == LAYERS
 
     ner = archive(tmp_path / "ner" / "model.tar.gz", mix(PREFIX, [0.0] * 3, 1.0))
     with pytest.MonkeyPatch.context() as patch:

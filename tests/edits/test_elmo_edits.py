@@ -93,6 +93,9 @@ BERT = {"type": "pretrained_transformer", "model_name": "bert-base-uncased"}
 FEED = {"input_dim": 10, "num_layers": 2, "hidden_dims": [10, 10], "activations": "relu"}
 BAG = {"type": "boe", "embedding_dim": 10}
 LSTM = {"type": "lstm", "input_size": 10, "hidden_size": 10}
+PASS = {"type": "pass_through", "input_dim": 10}
+TWO = {"type": "a_model_of_two_embedders", "words": embedder(7), "others": embedder(7)}
+WORDS = {"tokens": {"type": "single_id"}}
 
 
 @pytest.mark.parametrize(
@@ -106,50 +109,22 @@ LSTM = {"type": "lstm", "input_size": 10, "hidden_size": 10}
         # Two keys must change before the model can be built.
         (
             classifier(
-                seq2seq_encoder={
-                    "type": "compose",
-                    "encoders": [{"type": "pass_through", "input_dim": 10}, LSTM],
-                },
-                seq2vec_encoder=BAG,
+                seq2seq_encoder={"type": "compose", "encoders": [PASS, LSTM]}, seq2vec_encoder=BAG
             ),
             {
                 "model.seq2seq_encoder.encoders.0.input_dim": 522,
                 "model.seq2seq_encoder.encoders.1.input_size": 522,
             },
         ),
-        (
-            {
-                **classifier(),
-                "model": {
-                    "type": "a_model_of_two_embedders",
-                    "words": embedder(7),
-                    "others": embedder(7),
-                },
-            },
-            {"model.width": 519},
-        ),
-        (
-            {
-                **classifier(),
-                "model": {
-                    "type": "a_model_of_two_embedders",
-                    "words": embedder(7),
-                    "others": embedder(7),
-                    "sizes": [7, 2],
-                },
-            },
-            {"model.sizes.0": 519},
-        ),
+        ({**classifier(), "model": TWO}, {"model.width": 519}),
+        ({**classifier(), "model": {**TWO, "sizes": [7, 2]}}, {"model.sizes.0": 519}),
         (
             {
                 "dataset_reader": {
                     "type": "multitask",
                     "readers": {
                         "a": {"type": "text_classification_json"},
-                        "b": {
-                            "type": "text_classification_json",
-                            "token_indexers": {"tokens": {"type": "single_id"}},
-                        },
+                        "b": {"type": "text_classification_json", "token_indexers": WORDS},
                     },
                 },
                 "train_data_path": {"a": "texts.jsonl", "b": "texts.jsonl"},
@@ -175,6 +150,9 @@ def test_the_widths_that_follow_are_found(config, expected):
     assert added.problem is None
     assert widths(added) == expected
     assert "gradients are finite" in added.check()
+    Path("it.jsonnet").write_text(json.dumps(config))
+    overlay.write(Path("it.jsonnet"), Path("out.jsonnet"), added.config, added.edits)
+    assert overlay.evaluate("out.jsonnet")[0] == added.config
 
 
 @pytest.mark.parametrize(
@@ -209,7 +187,7 @@ def test_on_our_own_configs(name, expected, folder):
         if part in config:
             indexers = added.config[part]["token_indexers"]
             assert indexers.pop("elmo") == INDEXER
-            assert indexers == config[part].get("token_indexers", {"tokens": {"type": "single_id"}})
+            assert indexers == config[part].get("token_indexers", WORDS)
     embedders = added.config["model"]["text_field_embedder"]["token_embedders"]
     assert embedders["elmo"] == EMBEDDER
     assert "gradients are finite" in added.check()
@@ -235,9 +213,8 @@ def test_without_data_a_sentence_is_invented():
     assert widths(added) == {"model.seq2vec_encoder.embedding_dim": 522}
     assert "invented" in added.notes[0]
     assert "nowhere.jsonl" in added.notes[0]
-    assert "an invented sentence was run with embedded: loss and gradients are finite" in (
-        added.check()
-    )
+    end = "an invented sentence was run with embedded: loss and gradients are finite"
+    assert end in added.check()
 
 
 def test_data_that_is_read_slowly_is_no_missing_data(monkeypatch):
@@ -264,24 +241,15 @@ def test_initializers_keep_off_the_bilm():
 
 @pytest.mark.parametrize(("regex", "found"), [("^words", True), ("^(?!words|others)", False)])
 def test_initializers_are_compared_with_the_models_own_names(regex, found):
-    model = {
-        "type": "a_model_of_two_embedders",
-        "words": embedder(7),
-        "others": embedder(7),
-        "initializer": {"regexes": [[regex, {"type": "normal"}]]},
-    }
+    model = {**TWO, "initializer": {"regexes": [[regex, {"type": "normal"}]]}}
     added = AddedElmo({**classifier(), "model": model}, "embedded")
     assert ("prevent_regexes" in added.config["model"]["initializer"]) == found
 
 
 def test_a_width_that_a_layer_refuses_is_named():
     """522 is no multiple of five heads."""
-    encoder = {
-        "type": "pytorch_transformer",
-        "input_dim": 10,
-        "num_layers": 1,
-        "num_attention_heads": 5,
-    }
+    encoder = {"type": "pytorch_transformer", "input_dim": 10, "num_layers": 1}
+    encoder["num_attention_heads"] = 5
     added = AddedElmo(classifier(seq2seq_encoder=encoder, seq2vec_encoder=BAG), "embedded")
     assert "width 522, expected 10" in added.problem
     assert "model.seq2seq_encoder.input_dim 522: AssertionError: embed_dim must be" in added.problem

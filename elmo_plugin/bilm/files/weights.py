@@ -267,7 +267,7 @@ def layout(bilm: BiLm) -> Iterator[Entry]:
             prefix = f"RNN_{number}/RNN/MultiRNNCell/Cell{layer}/LSTMCell"
             kernels = [cell.input_linearity.weight.t(), cell.state_linearity.weight.t()]
             bias = cell.state_linearity.bias
-            forget_bias = torch.zeros(4, len(bias) // 4)
+            forget_bias = torch.zeros(4, len(bias) // 4, device="cpu")  # whatever the default is
             forget_bias[1] = TENSORFLOW_FORGET_BIAS
             yield Entry(f"{prefix}/W_0", kernels, has_gates=True)
             yield Entry(f"{prefix}/B", [bias], has_gates=True, offset=forget_bias.flatten())

@@ -16,7 +16,12 @@ import torch
 from elmo_plugin.bilm.files import weights as checkpoint
 from elmo_plugin.bilm.files.load import load_bilm
 from elmo_plugin.bilm.files.options import options_dict
-from elmo_plugin.bilm.files.weights import check_weights, load_weights, save_weights
+from elmo_plugin.bilm.files.weights import (
+    check_weights,
+    load_weights,
+    read_weights,
+    save_weights,
+)
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from tests import peak_memory
@@ -426,3 +431,9 @@ def test_what_training_left_in_a_file_does_no_harm(path):
     with h5py.File(path, "r+") as file:
         file["embedding"] = numpy.zeros((3, 6), dtype=numpy.float32)
     load_weights(random_bilm(seed=2), path)
+
+
+def test_values_are_read_on_the_cpu_whatever_the_default_device_is(path):
+    """Transformers 5 makes a model on the device meta."""
+    with torch.device("meta"):
+        assert all(new.device.type == "cpu" for _, new in read_weights(BiLm(OPTIONS), path))
