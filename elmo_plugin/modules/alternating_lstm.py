@@ -44,12 +44,8 @@ class AlternatingLstm(StackedAlternatingLstm):
         """
         Run all layers over packed token vectors of width `input_size`. Return the last layer's
         outputs, and the final hidden and cell states. These and the initial ones, by default
-        zeros, have the shape `(num_layers, batch_size, hidden_size)`.
-
-        # Raises
-
-        `ConfigurationError`
-            If `inputs` is not packed, or `initial_state` is not for `num_layers` layers.
+        zeros, have the shape `(num_layers, batch_size, hidden_size)`. Raise a `ConfigurationError`
+        if `inputs` is not packed, or `initial_state` is not for `num_layers` layers.
         """
         if not isinstance(inputs, PackedSequence):
             raise ConfigurationError(f"inputs are {type(inputs)}, a PackedSequence is needed")

@@ -34,10 +34,7 @@ _directory: ContextVar[Optional[Path]] = ContextVar("directory", default=None)
 
 @contextmanager
 def loading_from(directory: Union[str, Path]) -> Iterator[None]:
-    """
-    Context manager in which models get the biLM options that are stored in `directory`, an unpacked
-    archive or a serialization directory.
-    """
+    """Context manager: models get the biLM options that an unpacked archive or a run stored."""
     token = _directory.set(Path(directory))
     try:
         yield
@@ -56,17 +53,11 @@ def options_in_archive(
     """
     Return the biLM's options from the archive's `elmo_options.json`. Its keys are the
     paths `options_file` and `weight_file` of the archive's config. If there is no entry for these
-    paths, read the options from the files that the paths name.
-
-    # Raises
-
-    `ConfigurationError`
-        If `elmo_options.json` is malformed. If it has no entry and the files cannot be read either;
-        the message then says how to give another path.
+    paths, read the options from the files that the paths name. Raise a `ConfigurationError` if
+    `elmo_options.json` is malformed, or if these files cannot be read either.
     """
     directory = _directory.get()
-    archived = directory / OPTIONS_FILE if directory is not None else None
-    if archived is not None and archived.is_file():
+    if directory is not None and (archived := directory / OPTIONS_FILE).is_file():
         try:
             found = {
                 (entry["options_file"], entry["weight_file"]): entry["options"]

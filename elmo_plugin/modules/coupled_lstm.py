@@ -15,11 +15,7 @@ class CoupledLstmDirection(torch.nn.Module):
         c' = (1 - sigmoid(i)) * c + sigmoid(i) * tanh(j)
         h' = sigmoid(o) * tanh(c')
 
-    # Parameters
-
-    input_size, hidden_size : `int`
-    recurrent_dropout : `float`
-        See `CoupledLstm`.
+    `input_size`, `hidden_size` and `recurrent_dropout` are those of `CoupledLstm`.
     """
 
     def __init__(self, input_size: int, hidden_size: int, recurrent_dropout: float) -> None:
@@ -125,11 +121,9 @@ class CoupledLstm(Seq2SeqEncoder):
         """
         if mask is None:
             mask = torch.ones(inputs.shape[:2], dtype=torch.bool, device=inputs.device)
-        both = [
-            self.forward_direction(inputs, mask, reverse=False),
-            self.backward_direction(inputs, mask, reverse=True),
-        ]
-        return torch.cat(both, dim=2) * mask.unsqueeze(2)
+        forward = self.forward_direction(inputs, mask, reverse=False)
+        backward = self.backward_direction(inputs, mask, reverse=True)
+        return torch.cat([forward, backward], dim=2) * mask.unsqueeze(2)
 
     def get_input_dim(self) -> int:
         """Return `input_size`."""

@@ -17,22 +17,10 @@ class ElmoPlacement(torch.nn.Module):
     2018, table 3). It registers no parameters. The model keeps `elmo` and `text_field_embedder` as
     its own submodules, since the names in its state dict depend on that.
 
-    # Parameters
-
-    elmo : `Elmo`, optional
-        The model's `elmo` argument.
-    text_field_embedder : `TextFieldEmbedder`
-        Embeds the output of the token indexers other than `elmo`.
-    flags : `bool`
-        The model's `use_*_elmo` arguments by name. The first places ELMo at the model's input. The
-        second, if there is one, places ELMo at the encoder's output.
-
-    # Raises
-
-    `ConfigurationError`
-        If a flag is true but `elmo` is `None`, or `elmo` is given but no flag is true. If the
-        `num_output_representations` of `elmo` is not the number of true flags. If
-        `text_field_embedder` has an embedder named `elmo` too.
+    `text_field_embedder` embeds the output of the token indexers other than `elmo`. `flags` are the
+    model's `use_*_elmo` arguments by name. The first places ELMo at the model's input; the second,
+    if there is one, at the encoder's output. As many must be true as `elmo` has output
+    representations, none without it, else a `ConfigurationError` is raised.
     """
 
     def __init__(
@@ -81,12 +69,8 @@ class ElmoPlacement(torch.nn.Module):
         ELMo vectors to concatenate to the encoder's output, shape `(batch_size, num_tokens,
         embedding_dim)`. The second is `None` if ELMo is not placed at the encoder's output.
 
-        # Raises
-
-        `ConfigurationError`
-            If the model has `elmo`, but there is no token indexer `elmo` of type
-            `elmo_characters`; or if `elmo` is the only token indexer, but ELMo is not placed at the
-            input.
+        Raise a `ConfigurationError` if the model has `elmo`, but there is no token indexer `elmo`
+        of type `elmo_characters`; or if it is the only one, but ELMo is not placed at the input.
         """
         self._embedders = text_field_embedder, elmo = embedders or self._embedders
         if elmo is None:

@@ -11,21 +11,13 @@ from allennlp.modules.elmo import Elmo as StockElmo
 from allennlp.modules.text_field_embedders import BasicTextFieldEmbedder
 from allennlp.modules.token_embedders import ElmoTokenEmbedder as StockEmbedder
 
-import elmo_plugin
-from elmo_plugin import plugin
+import elmo_plugin.plugin
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from elmo_plugin.data.indexer import ElmoTokenCharactersIndexer
 from elmo_plugin.modules.alternating_lstm import AlternatingLstm
 from elmo_plugin.modules.elmo_placement import ElmoPlacement
 from elmo_plugin.modules.token_embedder import ElmoTokenEmbedder
 from tests.fresh_process import run
-from tests.tiny_bilm import write
-
-
-@pytest.fixture
-def files(tmp_path):
-    assert plugin
-    return dict(zip(("options_file", "weight_file"), write(tmp_path), strict=True))
 
 
 class HasElmo(FromParams):
@@ -33,13 +25,14 @@ class HasElmo(FromParams):
         self.elmo = elmo
 
 
-def test_the_elmo_that_people_import_is_built_from_configs(files):
-    built = HasElmo.from_params(Params({"elmo": {**files, "num_output_representations": 2}})).elmo
+def test_the_elmo_that_people_import_is_built_from_configs(bilm_files):
+    params = Params({"elmo": {**bilm_files, "num_output_representations": 2}})
+    built = HasElmo.from_params(params).elmo
     assert isinstance(built, elmo_plugin.Elmo)
     assert built.num_output_representations == 2
 
 
-def test_one_class_before_and_after_allennlp_is_imported(files):
+def test_one_class_before_and_after_allennlp_is_imported(bilm_files):
     """A user's annotation, made before AllenNLP is there, is built from a config."""
     code = """
 import sys
@@ -73,12 +66,12 @@ for kind, arguments in WRONG:
         except expected as error:
             print(bool(str(error)))
 """
-    child = run(code, *files.values())
+    child = run(code, *bilm_files.values())
     assert child.stdout.split() == ["ValueError", "FileNotFoundError", "ValueError", *["True"] * 6]
 
 
-def test_they_are_instances_of_allennlps_classes(files):
-    embedder = TokenEmbedder.from_params(Params({"type": "elmo_token_embedder", **files}))
+def test_they_are_instances_of_allennlps_classes(bilm_files):
+    embedder = TokenEmbedder.from_params(Params({"type": "elmo_token_embedder", **bilm_files}))
     assert isinstance(embedder, ElmoTokenEmbedder)
     assert isinstance(embedder, StockEmbedder)
     assert isinstance(embedder._elmo, StockElmo)
@@ -87,20 +80,20 @@ def test_they_are_instances_of_allennlps_classes(files):
     assert isinstance(indexer, ELMoTokenCharactersIndexer)
 
 
-def test_names_that_people_reach_for(files):
-    elmo = elmo_plugin.Elmo(**files, num_output_representations=2)
+def test_names_that_people_reach_for(bilm_files):
+    elmo = elmo_plugin.Elmo(**bilm_files, num_output_representations=2)
     assert elmo._scalar_mixes == [elmo.scalar_mix_0, elmo.scalar_mix_1]
     lstm = AlternatingLstm(3, 4, 2)
     assert lstm.lstm_layers == [lstm.layer_0, lstm.layer_1]
 
 
-def test_an_indexer_of_another_type_is_named(files):
-    embedder = BasicTextFieldEmbedder({"elmo": ElmoTokenEmbedder(**files)})
+def test_an_indexer_of_another_type_is_named(bilm_files):
+    embedder = BasicTextFieldEmbedder({"elmo": ElmoTokenEmbedder(**bilm_files)})
     wrong = {"elmo": {"tokens": torch.ones(1, 2, dtype=torch.long)}}
     said = r"gives tokens, expected elmo_tokens: an indexer of type \"elmo_characters\""
     with pytest.raises(ConfigurationError, match=said):
         embedder(wrong)
-    elmo = elmo_plugin.Elmo(**files)
+    elmo = elmo_plugin.Elmo(**bilm_files)
     no_words = BasicTextFieldEmbedder({})
     placement = ElmoPlacement(elmo, no_words, use_input_elmo=True)
     for embedders in [(), (no_words, elmo)]:  # a model need not name them

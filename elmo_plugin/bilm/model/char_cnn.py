@@ -68,14 +68,8 @@ class CharCnn(WeightsModule):
     """
     Token layer, which computes context-independent token vectors from character ids. The function
     `token_layer` in `kernels/reference.py` defines it. Parameters are named as in AllenNLP's
-    `_ElmoCharacterEncoder`.
-
-    # Parameters
-
-    options : `ElmoOptions`
-        If `projection_dim` equals the number of filters, there is no projection.
-    num_embeddings : `int`, optional (default = `261`)
-        Number of character ids, not counting 0, the id of padding tokens.
+    `_ElmoCharacterEncoder`. If `projection_dim` equals the number of filters, there is no
+    projection. `num_embeddings` does not count 0, the id of padding tokens.
     """
 
     # Largest character id, boundary tokens, and the function that maps a token to character ids.
@@ -223,26 +217,14 @@ class CharCnn(WeightsModule):
 
     def forward(self, character_ids: torch.Tensor, widths: Sequence[int] | None = None) -> Any:
         """
-        Compute token vectors.
+        Compute token vectors, shape `(num_rows, projection_dim)`, from ids without padding tokens,
+        shape `(num_rows, num_characters)`; for `widths`, see `reference.token_layer`.
 
-        # Parameters
+        For a padded batch of ids, shape `(batch_size, num_tokens, num_characters)`, return
+        AllenNLP's dictionary: `"token_embedding"`, shape `(batch_size, num_tokens + 2,
+        projection_dim)`, boundaries included, and `"mask"`.
 
-        character_ids : `torch.Tensor`
-            Integers, shape `(num_rows, num_characters)`, without padding tokens.
-        widths : `Sequence[int] | None`, optional (default = `None`)
-            See `reference.token_layer`.
-
-        # Returns
-
-        `torch.Tensor`
-            Shape `(num_rows, projection_dim)`. For a padded batch of ids, shape `(batch_size,
-            num_tokens, num_characters)`, AllenNLP's dictionary: `"token_embedding"`, shape
-            `(batch_size, num_tokens + 2, projection_dim)`, boundaries included, and `"mask"`.
-
-        # Raises
-
-        `ValueError`
-            If `num_characters` is smaller than the width of the widest filter.
+        Raise a `ValueError` if `num_characters` is below the width of the widest filter.
         """
         if character_ids.dim() == 2:
             return self.rows(character_ids, widths)

@@ -36,24 +36,12 @@ def token_to_ids(
     token: str, num_characters: int = 50, tokens_to_add: dict[str, int] | None = None
 ) -> list[int]:
     """
-    Return the character ids of one token.
+    Return the `num_characters` ids of one token, from 1 to 261.
 
-    # Parameters
-
-    token : `str`
-        Any text. `<S>` and `</S>` give the ids of sentence boundaries. Bytes past
-        `num_characters - 2` are cut off, even within a character, as in bilm-tf. Lone surrogates,
-        which UTF-8 cannot encode, are left out.
-    num_characters : `int`, optional (default = `50`)
-        Number of ids to return.
-    tokens_to_add : `Optional[dict[str, int]]`, optional (default = `None`)
-        Map from a special token to a single id that stands for the whole token. Like all ids of
-        bytes, it is then increased by 1, because 0 is padding.
-
-    # Returns
-
-    `list[int]`
-        `num_characters` ids from 1 to 261.
+    `<S>` and `</S>` give the ids of sentence boundaries. Bytes past `num_characters - 2` are cut
+    off, even within a character, as in bilm-tf. Lone surrogates, which UTF-8 cannot encode, are
+    left out. `tokens_to_add` maps a special token to a single id that stands for the whole token;
+    like all ids of bytes, it is then increased by 1, because 0 is padding.
     """
     single = (tokens_to_add or {}).get(token)
     if single is None:

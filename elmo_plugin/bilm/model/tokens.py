@@ -11,16 +11,9 @@ def tokenized_batch(batch: Iterable[Any]) -> list[list[str]]:
     """
     Check a batch of tokenized sentences and return it as lists of strings.
 
-    # Parameters
-
-    batch : `Iterable[Iterable[Any]]`
-        Tokenized sentences, in lists, arrays, iterators or generators. A token is a string, or an
-        object whose attribute `text` is a string, such as the tokens of spaCy and AllenNLP.
-
-    # Raises
-
-    `ValueError`
-        If the batch is a string or a table, a sentence is a string, or a token has no text.
+    Sentences may be lists, arrays, iterators or generators. A token is a string, or an object whose
+    attribute `text` is a string, such as the tokens of spaCy and AllenNLP. Raise a `ValueError` if
+    the batch is a string or a table, a sentence is a string, or a token has no text.
     """
     check_batch(batch)
     return [tokenized_sentence(sentence, number) for number, sentence in enumerate(batch)]
@@ -40,15 +33,8 @@ def check_batch(batch: Any) -> None:
 
 def tokenized_sentence(sentence: Iterable[Any], number: int | None = None) -> list[str]:
     """
-    Return one sentence as a list of strings. Allowed tokens and errors are those of
-    `tokenized_batch`.
-
-    # Parameters
-
-    sentence : `Iterable[Any]`
-        Tokens of the sentence.
-    number : `int | None`, optional (default = `None`)
-        Index of the sentence in its batch, for error messages.
+    Return one sentence as a list of strings, with the tokens and errors of `tokenized_batch`, which
+    name the `number` of the sentence in its batch.
     """
     name = "the sentence" if number is None else f"sentence {number}"
     if isinstance(sentence, str):

@@ -9,14 +9,7 @@ from allennlp.data import TextFieldTensors
 
 
 def from_metadata(metadata: Optional[List[Dict[str, Any]]], key: str) -> List[Any]:
-    """
-    Return the value of `key` in each document's metadata.
-
-    # Raises
-
-    `ValueError`
-        If a document's metadata lacks the key.
-    """
+    """Return the value of `key` in each document's metadata; a `ValueError` if one lacks it."""
     if metadata is None or any(key not in document for document in metadata):
         raise ValueError(
             f"found documents whose metadata has no {key!r}, which the model's arguments need; "
@@ -40,12 +33,8 @@ def take_tokens(
     `index` holds the index of the token to put at each position of the new rows. It refers to the
     batch flattened to `batch_size * num_tokens` tokens. `mask` is true for real tokens. Both have
     the shape `(num_rows, row_length)`. The tensors of `text` have the shape `(batch_size,
-    num_tokens, ...)`, those of the result `(num_rows, row_length, ...)`, with 0 at padding.
-
-    # Raises
-
-    `ConfigurationError`
-        If an indexer's tensors do not have the shape `(batch_size, num_tokens, ...)`.
+    num_tokens, ...)`, else a `ConfigurationError` is raised; those of the result `(num_rows,
+    row_length, ...)`, with 0 at padding.
     """
     shapes = {tensor.shape[:2] for tensors in text.values() for tensor in tensors.values()}
     if len(shapes) > 1:

@@ -1,6 +1,7 @@
 """Where a sentence's state starts, what follows the module around, and what it refuses."""
 
 import copy
+import functools
 import pickle
 
 import pytest
@@ -26,10 +27,7 @@ def vectors(bilm, sentences, extra_padding=0):
     return [layer[:, : len(s) + 2] for layer, s in zip(layers, sentences, strict=True)]
 
 
-def assert_close(found, expected):
-    assert len(found) == len(expected)
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-6, rtol=0)
+assert_close = functools.partial(torch.testing.assert_close, atol=1e-6, rtol=0)
 
 
 def largest_difference(found, expected):

@@ -28,11 +28,6 @@ def step_by_step(cell, inputs, hidden, cell_state):
     return lstm_layer(inputs, BATCH_SIZES, hidden, cell_state, cell.weights)
 
 
-def assert_same(found, expected):
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-13, rtol=1e-12)
-
-
 CLIPS = [(0.5, 0.3), (None, 0.3), (0.5, None), (None, None)]
 
 
@@ -44,7 +39,8 @@ def test_outputs_and_final_states(cell_clip, projection_clip, requires_grad, chu
     cell, inputs, hidden, cell_state = cell_and_inputs(cell_clip, projection_clip)
     cell.requires_grad_(requires_grad)
     found = cell(inputs, BATCH_SIZES, hidden, cell_state)
-    assert_same(found, step_by_step(cell, inputs, hidden, cell_state))
+    expected = step_by_step(cell, inputs, hidden, cell_state)
+    torch.testing.assert_close(found, expected, atol=1e-13, rtol=1e-12)
     assert found[0].requires_grad is requires_grad
     assert not found[1].requires_grad
     assert not found[2].requires_grad
@@ -65,8 +61,7 @@ def test_gradients(cell_clip, projection_clip, frozen):
             step_by_step(cell, inputs, hidden, cell_state)[0],
         )
     )
-    for ours, theirs in zip(found, expected, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-10)
+    torch.testing.assert_close(found, expected, atol=1e-12, rtol=1e-10)
 
 
 @pytest.mark.parametrize("training_dtype", ["bfloat16", None])
@@ -124,8 +119,7 @@ def test_inputs_and_states_are_left_alone():
     copies = [tensor.clone() for tensor in (inputs, hidden, cell_state)]
     output, final_hidden, _ = cell(inputs, BATCH_SIZES, hidden, cell_state)
     output.sum().backward()
-    for tensor, copy in zip((inputs, hidden, cell_state), copies, strict=True):
-        assert torch.equal(tensor, copy)
+    torch.testing.assert_close([inputs, hidden, cell_state], copies, atol=0, rtol=0)
     final_hidden.zero_()
     assert torch.equal(hidden, copies[1])
 

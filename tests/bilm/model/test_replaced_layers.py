@@ -30,7 +30,7 @@ from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 from elmo_plugin.bilm.use.layer_cache import LayerCache
 from elmo_plugin.bilm.use.scoring import LanguageScorer
 from tests.cases import REWEIGHTINGS, Scale
-from tests.tiny_bilm import BATCHES, batch_pair, elmo_pair, random_bilm, word_ids, write
+from tests.tiny_bilm import BATCHES, batch_pair, elmo_pair, random_bilm, word_ids
 
 IDS = batch_to_ids(BATCHES[2])
 # AllenNLP's names of the layers that both programs call.
@@ -51,11 +51,6 @@ OURS = ("", "_token_embedder", "_elmo_lstm", "_elmo_lstm.forward_layer_0")
 def _short_warm_up(monkeypatch):
     monkeypatch.setattr(bilm_module, "WARM_UP_TEXT", "It rained .\n")
     plain.say_slower.cache_clear()
-
-
-@pytest.fixture(scope="module")
-def files(tmp_path_factory):
-    return write(tmp_path_factory.mktemp("bilm"))
 
 
 def frozen(state="carry", **changes):

@@ -61,8 +61,7 @@ def test_gradients_in_float64(do_layer_norm):
         layers, mask = layers_and_mask(torch.float64)
         wanted = [*mix.parameters(), *(layer.requires_grad_() for layer in layers)]
         pairs.append(torch.autograd.grad(mix(layers, mask).sin().sum(), wanted))
-    for ours, theirs in zip(*pairs, strict=True):
-        torch.testing.assert_close(ours, theirs, atol=1e-12, rtol=1e-9)
+    torch.testing.assert_close(*pairs, atol=1e-12, rtol=1e-9)
 
 
 def test_fixed_weights_do_not_train():
