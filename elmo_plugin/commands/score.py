@@ -4,6 +4,7 @@ prints log probabilities and perplexity, and on request the most probable substi
 """
 
 import argparse
+import math
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -84,8 +85,7 @@ def run(args: argparse.Namespace) -> None:
     scorer = LanguageScorer.from_directory(
         args.directory, args.state, args.cuda_device, args.vocabulary
     )
-    from_stdin = args.text == "-"
-    with nullcontext(sys.stdin.buffer) if from_stdin else open_bytes(args.text) as raw:
+    with nullcontext(sys.stdin.buffer) if args.text == "-" else open_bytes(args.text) as raw:
         numbers: List[int] = []
 
         def sentences() -> Iterator[List[str]]:
@@ -95,8 +95,8 @@ def run(args: argparse.Namespace) -> None:
                     yield tokens
 
         if not args.summary:
-            print("\t".join(TOKENS if by_token else SENTENCES), end="")
-            print("\tsubstitutes" if args.substitutes is not None else "")
+            more = [] if args.substitutes is None else ["substitutes"]
+            print(*(TOKENS if by_token else SENTENCES), *more, sep="\t")
         totals = numpy.zeros(5)
         for index, scores in enumerate(scorer.score(sentences())):
             rows = (
@@ -105,7 +105,7 @@ def run(args: argparse.Namespace) -> None:
                 else [_sentence_row(scores, numbers[index])]
             )
             for row in () if args.summary else rows:
-                print("\t".join(map(str, row)))
+                print(*row, sep="\t")
             log_probabilities = scores.forward_log_probability, scores.backward_log_probability
             totals += (1, scores.num_predictions, sum(scores.unknown), *log_probabilities)
     print(_summary(*totals), file=sys.stdout if args.summary else sys.stderr)
@@ -137,14 +137,12 @@ def _token_rows(scorer: Any, scores: Any, number: int, k: Any) -> Iterator[List[
 def _summary(
     sentences: float, predictions: float, unknown: float, forward: float, backward: float
 ) -> str:
-    import math
-
     if not sentences:
         return "no sentences"
-    figures = (
-        math.exp(-one / predictions) for one in (forward, backward, (forward + backward) / 2)
+    ahead, back, mean = (
+        f"{math.exp(-one / predictions):.2f}"
+        for one in (forward, backward, (forward + backward) / 2)
     )
-    ahead, back, mean = (f"{one:.2f}" for one in figures)
     return (
         f"{counted(int(sentences), 'sentence')}, "
         f"{predictions - sentences:.0f} tokens, {unknown:.0f} of them outside the vocabulary and "

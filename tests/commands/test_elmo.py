@@ -175,16 +175,6 @@ def test_layers_may_be_given_by_0_9_s_options_too(command, capsys):
     assert "not allowed with argument --all" in capsys.readouterr().err
 
 
-@pytest.mark.parametrize(
-    "content", [b"\xef\xbb\xbfYes\nno\n", b"Yes\r\nno\r\n", b"Yes\rno"], ids=["mark", "crlf", "cr"]
-)
-def test_a_mark_or_other_line_ends_change_nothing(tmp_path, bilm, content):
-    (tmp_path / "in").write_bytes(content)
-    main(["elmo", str(tmp_path / "in"), str(tmp_path / "out"), "--all", *bilm])
-    with h5py.File(tmp_path / "out") as file:
-        assert list(json.loads(file["sentence_to_index"][0])) == ["Yes", "no"]
-
-
 def test_notes_say_what_the_defaults_do_and_how_to_change_them(tmp_path, inputs, bilm, capsys):
     def notes(name, *arguments):
         main(["elmo", inputs, str(tmp_path / name), "--all", *arguments])
