@@ -135,14 +135,16 @@ class Benchmark:
                 num_tokens.append(int((ids > 0).any(dim=-1).sum()))  # noqa: B023
                 return works(ids.to(self._device))
 
-            found = self._in_turn(candidates, memory, lambda: statistics.median(num_tokens))  # noqa: B023
+            found = in_turn(candidates, self._rounds, self.clock, self._rate)
+            seconds = {name: one["seconds"] for name, one in found["candidates"].items()}
+            for name, one in found["candidates"].items():
+                one["tokens_per_second"] = statistics.median(num_tokens) / seconds[name]
+                one["peak"] = memory[name]
             found["largest_deviation"] = {
                 name: max(float((a - b).abs().max()) for a, b in zip(output, exact))
                 for name, output in outputs.items()
             }
-            candidates_found = found["candidates"]
-            seconds = {name: one["seconds"] for name, one in candidates_found.items()}
-            rate = candidates_found["graph bfloat16"]["tokens_per_second"]
+            rate = found["candidates"]["graph bfloat16"]["tokens_per_second"]
             flops = 2e-9 * sum(one.numel() for one in original.lstm.parameters())
             found["bfloat16_share"] = (
                 None if self._device == "cpu" else flops * rate / self._half_rate()
@@ -234,18 +236,6 @@ class Benchmark:
             outputs[name] = work()
             memory[name] = (torch.cuda.max_memory_allocated(self._device) - held) / 2**20
         return memory, outputs
-
-    def _in_turn(
-        self,
-        candidates: Callable[[], dict[str, Work]],
-        memory: dict[str, float | None],
-        num_tokens: Callable[[], float],
-    ) -> dict[str, Any]:
-        found = in_turn(candidates, self._rounds, self.clock, self._rate)
-        for name, one in found["candidates"].items():
-            one["tokens_per_second"] = num_tokens() / one["seconds"]
-            one["peak"] = memory[name]
-        return found
 
 
 class Training:
@@ -505,9 +495,7 @@ def main() -> None:
         "device": torch.cuda.get_device_name(options.device) if on_gpu else "CPU",
         "triton": sys.modules["triton"].__version__ if "triton" in sys.modules else "not imported",
         "fused": fused,
-        "sizes": {
-            "shape": f"{sizes.options.cell_size}/{sizes.options.projection_dim}",
-        },
+        "sizes": {"shape": f"{sizes.options.cell_size}/{sizes.options.projection_dim}"},
         "inference": inference,
         "pretraining": pretraining,
     }
