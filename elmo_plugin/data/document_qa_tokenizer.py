@@ -8,7 +8,7 @@ from allennlp.data.tokenizers import Token, Tokenizer
 from elmo_plugin.data.spacy_model import spacy_tokenizer
 
 # Source: docqa/data_processing/text_utils.py, lines 14 to 20, of allenai/document-qa at 2f9fa68.
-SEPARATOR = re.compile(r"``|''|(?<=[^_])_(?=[^_])|[-£€¥¢₹−—–/~\"'’”‘°]")
+SEPARATOR = re.compile(r"(``|''|(?<=[^_])_(?=[^_])|[-£€¥¢₹−—–/~\"'’”‘°])")
 # Source: docqa/data_processing/text_utils.py, lines 124 to 135, of the same commit.
 NORMALIZED = {"``": '"', "''": '"', "−": "-", "—": "–"}
 
@@ -43,14 +43,10 @@ class DocumentQaTokenizer(Tokenizer):
 def _split(word: Token) -> List[Token]:
     assert word.text is not None
     assert word.idx is not None
-    pieces, start = [], 0
-    for separator in SEPARATOR.finditer(word.text):
-        pieces += [(start, separator.start()), separator.span()]
-        start = separator.end()
-    pieces.append((start, len(word.text)))
-    tokens = []
-    for start, end in pieces:
-        if start < end:
-            text = word.text[start:end]
-            tokens.append(Token(NORMALIZED.get(text, text), word.idx + start, word.idx + end))
+    tokens, start = [], word.idx
+    for text in SEPARATOR.split(word.text):  # with the separators
+        end = start + len(text)
+        if text:
+            tokens.append(Token(NORMALIZED.get(text, text), start, end))
+        start = end
     return tokens

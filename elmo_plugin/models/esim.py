@@ -1,6 +1,6 @@
 """Enhanced sequential inference model (ESIM) for sentence pairs, with or without ELMo."""
 
-from typing import Any, Dict, List, Optional, Tuple
+from typing import Any, Dict, List, Optional
 
 import torch
 from allennlp.common.checks import check_dimensions_match
@@ -153,33 +153,35 @@ class ESIM(Model):
             `label_logits` and `label_probs`, shape `(batch_size, num_labels)`, in the order of the
             vocabulary's namespace `labels`. With `label` also the scalar `loss`.
         """
-        premise_mask = get_text_field_mask(premise)
-        hypothesis_mask = get_text_field_mask(hypothesis)
-        premise_input, premise_elmo = self._embed(premise)
-        hypothesis_input, hypothesis_elmo = self._embed(hypothesis)
-        premise_input = self.rnn_input_dropout(premise_input)
-        hypothesis_input = self.rnn_input_dropout(hypothesis_input)
+        sentences = (premise, hypothesis)
+        masks = [get_text_field_mask(tokens) for tokens in sentences]
+        embedded = [
+            self._elmo_placement.embed(tokens, self._text_field_embedder, self._elmo)
+            for tokens in sentences
+        ]
+        inputs = [self.rnn_input_dropout(self._elmo_placement(one)) for one, _ in embedded]
         # Shape: (batch_size, number of premise or hypothesis tokens, encoded_dim)
-        encoded_premise = self._encode(premise_input, premise_mask, premise_elmo)
-        encoded_hypothesis = self._encode(hypothesis_input, hypothesis_mask, hypothesis_elmo)
+        encoded = [
+            self._elmo_placement.concatenate(self._encoder(one, mask), output_elmo)
+            for one, mask, (_, output_elmo) in zip(inputs, masks, embedded)
+        ]
 
         # Shape: (batch_size, premise tokens, hypothesis tokens); Chen et al., equation 11
+        encoded_premise, encoded_hypothesis = encoded
         similarity = self._matrix_attention(encoded_premise, encoded_hypothesis)
-        hypothesis_weights = masked_softmax(similarity, hypothesis_mask)
-        premise_weights = masked_softmax(similarity.transpose(1, 2).contiguous(), premise_mask)
-        attended_hypothesis = weighted_sum(encoded_hypothesis, hypothesis_weights)
-        attended_premise = weighted_sum(encoded_premise, premise_weights)
-
-        projected_premise = self._project(encoded_premise, attended_hypothesis)
-        projected_hypothesis = self._project(encoded_hypothesis, attended_premise)
-        projected_premise = self.rnn_input_dropout(projected_premise)
-        projected_hypothesis = self.rnn_input_dropout(projected_hypothesis)
-        # Shape: (batch_size, 2 * inference_output_dim)
-        pooled_premise = self._compose(projected_premise, premise_mask)
-        pooled_hypothesis = self._compose(projected_hypothesis, hypothesis_mask)
-
-        pooled = self.dropout(torch.cat([pooled_premise, pooled_hypothesis], dim=1))
-        logits = self._output_logit(self._output_feedforward(pooled))
+        hypothesis_weights = masked_softmax(similarity, masks[1])
+        premise_weights = masked_softmax(similarity.transpose(1, 2).contiguous(), masks[0])
+        attended = [
+            weighted_sum(encoded_hypothesis, hypothesis_weights),
+            weighted_sum(encoded_premise, premise_weights),
+        ]
+        projected = [self._project(*both) for both in zip(encoded, attended)]
+        projected = [self.rnn_input_dropout(one) for one in projected]
+        # Shape: (batch_size, 2 * inference_output_dim) for each sentence
+        pooled = [self._compose(*both) for both in zip(projected, masks)]
+        logits = self._output_logit(
+            self._output_feedforward(self.dropout(torch.cat(pooled, dim=1)))
+        )
         output = {"label_logits": logits, "label_probs": logits.softmax(dim=-1)}
         if label is not None:
             label, seen = self._unseen_labels.find(label.long().view(-1), self.training)
@@ -189,17 +191,6 @@ class ESIM(Model):
             )
             self._accuracy(logits, label)
         return output
-
-    def _embed(self, tokens: TextFieldTensors) -> Tuple[torch.Tensor, Optional[torch.Tensor]]:
-        embedded, output_elmo = self._elmo_placement.embed(
-            tokens, self._text_field_embedder, self._elmo
-        )
-        return self._elmo_placement(embedded), output_elmo
-
-    def _encode(
-        self, inputs: torch.Tensor, mask: torch.Tensor, output_elmo: Optional[torch.Tensor]
-    ) -> torch.Tensor:
-        return self._elmo_placement.concatenate(self._encoder(inputs, mask), output_elmo)
 
     def _project(self, encoded: torch.Tensor, attended: torch.Tensor) -> torch.Tensor:
         # Chen et al., equations 14 and 15.

@@ -1,5 +1,6 @@
 """Dataset reader for semantic role labelling data in CoNLL-2012 format (OntoNotes 5)."""
 
+import itertools
 import logging
 import re
 from pathlib import Path
@@ -173,17 +174,19 @@ class SrlReader(ShardingReader):
         indicator, labels = verb_label, tags
         if self.bert_tokenizer is not None:
             pieces = [self._word_pieces(word) for word in words]
-            sizes = [len(word_pieces) for word_pieces in pieces]
             # Offsets start at 1, because the first piece is [CLS].
-            metadata["offsets"] = [1 + sum(sizes[:index]) for index in range(len(sizes))]
-            indicator = _spread(verb_label, verb_label, sizes, outside=0)
+            starts = itertools.accumulate(map(len, pieces), initial=1)
+            metadata["offsets"] = [*starts][: len(words)]
+            # Of each piece, the index of its word, and whether it is the word's first piece.
+            places = [(i, k == 0) for i, parts in enumerate(pieces) for k in range(len(parts))]
+            indicator = [0, *(verb_label[index] for index, _ in places), 0]
             if tags is not None:
-                inside = ["I" + tag[1:] if tag[0] == "B" else tag for tag in tags]
-                labels = _spread(tags, inside, sizes, outside="O")
+                inside = [re.sub("^B", "I", tag) for tag in tags]
+                labels = ["O", *((tags if first else inside)[i] for i, first in places), "O"]
             tokens = [
                 # Give BERT's own id, which an indexer takes instead of looking up the piece.
                 Token(piece, text_id=self.bert_tokenizer.vocab[piece])
-                for piece in ["[CLS]", *(p for word_pieces in pieces for p in word_pieces), "[SEP]"]
+                for piece in ["[CLS]", *itertools.chain(*pieces), "[SEP]"]
             ]
         text_field = TextField(tokens, self._token_indexers)
         fields: Dict[str, Field] = {
@@ -200,14 +203,3 @@ class SrlReader(ShardingReader):
         assert self.bert_tokenizer is not None
         word = word.lower() if self.lowercase_input else word
         return self.bert_tokenizer.wordpiece_tokenizer.tokenize(word)
-
-
-def _spread(first: List[Any], others: List[Any], sizes: List[int], outside: Any) -> List[Any]:
-    """
-    Return a label for each word piece. `first` holds the label of each word's first piece, `others`
-    that of its other pieces, and `sizes` its number of pieces. [CLS] and [SEP] get `outside`.
-    """
-    spread = [outside]
-    for head, other, size in zip(first, others, sizes, strict=True):
-        spread += [head, *[other] * (size - 1)][:size]
-    return [*spread, outside]
