@@ -1,12 +1,8 @@
 """The tagger learns, keeps to the tags' scheme, counts over processes, and predicts."""
 
 import pytest
-from allennlp.data.tokenizers import Token
-from allennlp.predictors import Predictor
 
-from elmo_plugin.data.readers.conll2003 import Conll2003DatasetReader
 from elmo_plugin.models.crf_tagger import WEIGHTED_CRFS
-from elmo_plugin.predictors.sentence_tagger import SentenceTaggerPredictor
 from tests.models.tasks import build, cases, instances, ner, tensors
 from tests.process_group import in_processes
 
@@ -40,19 +36,3 @@ def test_each_of_two_processes_gets_the_metrics_of_all_sentences():
     expected = model.get_metrics()
     assert 0 < expected["f1-measure-overall"] < 1
     in_processes(2, metrics_in_one_of_two_processes, expected)
-
-
-def test_predictor_takes_a_sentence_or_tokens():
-    predictor = SentenceTaggerPredictor.__new__(SentenceTaggerPredictor)
-    reader = Conll2003DatasetReader(convert_to_coding_scheme="BIOUL")
-    model = build(BIOUL)
-
-    class Splitter:
-        def tokenize(self, text):
-            return [Token(word) for word in text.split("|")]
-
-    Predictor.__init__(predictor, model, reader)
-    predictor._tokenizer = Splitter()
-    by_tokens = predictor.predict_json({"tokens": ["New York", "\U0001f600", "a\x00"]})
-    assert by_tokens["words"] == ["New York", "\U0001f600", "a\x00"]
-    assert predictor.predict_json({"sentence": "New York|\U0001f600|a\x00"}) == by_tokens

@@ -302,9 +302,24 @@ def test_embedders_that_a_model_got_later_are_called(name, bilm_files):
     assert [one.called for one in later.values()] == [True, True]
 
 
+@pytest.mark.parametrize("name", ["snli", "sst", "squad"])
+def test_texts_are_arguments_or_json(name):
+    made, inputs = predictor(name, "words", None), TASKS[name].inputs
+    assert made.predict(*inputs.values()) == made.predict_json(inputs)
+
+
+def test_a_sentence_to_tag_is_text_or_tokens():
+    made = predictor("ner in BIO", "words", None)
+    found = made.predict("Anna saw Bo in Rome.")
+    assert found == made.predict_json({"tokens": SENTENCE})
+    words = ["New York", "\U0001f600", "a\x00"]
+    assert made.predict_json({"tokens": words})["words"] == words
+
+
 def test_the_most_probable_label_becomes_gold():
     made = predictor("snli", "words", None)
     instance = made._json_to_instance(TASKS["snli"].inputs)
+    assert [token.text for token in instance["premise"]] == PREMISE.split()
     outputs = {"label_logits": [0.1, 2.0, -1.0]}
     (labeled,) = made.predictions_to_labeled_instances(instance, outputs)
     assert labeled["label"].label == 1

@@ -24,3 +24,15 @@ def make(out, run, score, counts=None, split="best_validation", epochs=5, mixes=
     }
     (out / run.folder / ITEMS).write_text(json.dumps(items))
     (out / run.folder / CONFIG).write_text("{}\n")
+
+
+def items(score):
+    """The counts of 100 items of which so many are right."""
+    right = round(100 * score)
+    return [[1.0, 1.0]] * right + [[0.0, 1.0]] * (100 - right)
+
+
+def make_all(out, runs, scores):
+    """Runs of a task that is scored by accuracy."""
+    for run, score in zip(runs, scores):
+        make(out, run, score, items(score))

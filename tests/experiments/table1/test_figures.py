@@ -1,5 +1,5 @@
 import pytest
-from made_runs import make
+from made_runs import make, make_all
 from matplotlib.axes import Axes
 
 from elmo_plugin.pages.learned_mixes import LearnedMix
@@ -33,8 +33,7 @@ def test_learning_curves(tmp_path, monkeypatch):
 
 def test_no_curve_of_one_part(tmp_path):
     runs = plan(["sst5"], 1)
-    for run in runs:
-        make(tmp_path, run, 0.5)
+    make_all(tmp_path, runs, [0.5, 0.5])
     assert learning_curves(runs, tmp_path) is None
 
 

@@ -1,7 +1,7 @@
 import csv
 
 import pytest
-from made_runs import make
+from made_runs import make, make_all
 
 from experiments.table1.one_run import FAILED
 from experiments.table1.plan import ELMO, plan
@@ -16,9 +16,7 @@ def test_fewer_errors_as_in_table_1():
 
 def test_a_row_by_hand(tmp_path):
     runs = plan(["sst5"], 2)
-    for run, score in zip(runs, (0.30, 0.40, 0.34, 0.46), strict=True):
-        right = round(100 * score)
-        make(tmp_path, run, score, [[1.0, 1.0]] * right + [[0.0, 1.0]] * (100 - right))
+    make_all(tmp_path, runs, (0.30, 0.40, 0.34, 0.46))
     text = write(runs, tmp_path, {"machine": "two cores"})
     assert (
         "| SST-5 | SST-5 | dev | 32.00 ± 2.83 | 43.00 ± 4.24 | +11.00 | 16.2% "
@@ -42,8 +40,7 @@ def test_items_that_do_not_give_the_score_are_told(tmp_path):
 
 def test_a_failed_run_is_shown(tmp_path):
     runs = plan(["sst5"], 2)
-    for run in runs[:3]:
-        make(tmp_path, run, 0.5)
+    make_all(tmp_path, runs[:3], [0.5] * 3)
     failed = tmp_path / runs[3].folder / FAILED
     failed.parent.mkdir(parents=True)
     failed.write_text("failed with status 1: no memory")
@@ -92,8 +89,7 @@ def test_a_failed_run_is_shown(tmp_path):
 )
 def test_lines_of_the_table(planned, scores, lines, tmp_path):
     runs = plan(["sst5"], *planned)
-    for run, score in zip(runs, scores):
-        make(tmp_path, run, score)
+    make_all(tmp_path, runs, scores)
     text = write(runs, tmp_path, {})
     assert [line for line in lines if line not in text] == []
     assert "failed" not in text

@@ -2,7 +2,7 @@ import gzip
 import re
 
 import pytest
-from made_runs import make
+from made_runs import make, make_all
 
 from elmo_plugin.pages.learned_mixes import LearnedMix
 from experiments.table1.plan import BASELINE, ELMO, Run, plan
@@ -16,22 +16,14 @@ def test_a_test_set_comes_before_dev(tmp_path):
     assert read(run, tmp_path)[1:3] == (25, "test")
 
 
-def items(score):
-    """The counts of 100 items of which so many are right."""
-    right = round(100 * score)
-    return [[1.0, 1.0]] * right + [[0.0, 1.0]] * (100 - right)
-
-
 def test_runs_that_were_made_elsewhere(tmp_path):
     """The first seed there, the second here: the mean is of both, p of what is here."""
     there, here = tmp_path / "there", tmp_path / "here"
     runs = plan(["sst5"], 2)
-    for run, score in zip(runs[:2], (0.30, 0.40), strict=True):
-        make(there, run, score, items(score))
+    make_all(there, runs[:2], (0.30, 0.40))
     write(runs, there, {})
     (tmp_path / "neither").mkdir()
-    for run, score in zip(runs[2:], (0.34, 0.46), strict=True):
-        make(here, run, score, items(score))
+    make_all(here, runs[2:], (0.34, 0.46))
     known = read_known(there / "runs.csv")
     assert list(known.results) == list(known.counts) == runs[:2]
     text = write(runs, here, {}, known)
@@ -54,8 +46,7 @@ def test_runs_that_were_made_elsewhere(tmp_path):
 def test_runs_made_elsewhere_are_not_lost_by_another_table(tmp_path):
     there, here = tmp_path / "there", tmp_path / "here"
     runs = plan(["sst5"], 2)
-    for run in runs:
-        make(there, run, 0.3)
+    make_all(there, runs, [0.3] * 4)
     write(runs, there, {})
     here.mkdir()
     write(runs, here, {}, read_known(there / "runs.csv"))
