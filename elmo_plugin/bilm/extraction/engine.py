@@ -52,14 +52,14 @@ Compute = Callable[[BiLm, Shard, Callable[[int], Any]], Any]
 
 class Worker(Protocol):
     """
-    Handle of a process that runs functions after `start_worker`. It is replaced if it reports no
+    Handle of a process that computes shards after `start_worker`. It is replaced if it reports no
     progress in the first `start_seconds`.
     """
 
     start_seconds: float
 
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future:
-        """Call a function in the process."""
+    def compute(self, shard: Shard, progress_file: str) -> Future:
+        """Call `compute_shard` in the process."""
 
     def kill(self) -> None:
         """End the process at once."""
@@ -128,13 +128,10 @@ def end_with_parent() -> None:
     threading.Thread(target=wait_and_end, daemon=True).start()
 
 
-def _start_and_call(job: bytes, threads: int, function: Callable[..., Any], *arguments: Any) -> Any:
-    start_worker(job, threads)
-    return function(*arguments)
-
-
-def compute_shard(shard: Shard, progress_file: str) -> Any:
-    """Compute a shard in a worker's process."""
+def compute_shard(shard: Shard, progress_file: str, *start: Any) -> Any:
+    """Compute a shard in a worker's process, after `start_worker` with the arguments `start`."""
+    if start:
+        start_worker(*start)
     count, calls, path = 0, itertools.count(), Path(progress_file)
     name = f"process {os.getpid()} on {socket.gethostname()}"
 
@@ -166,16 +163,14 @@ class LocalWorker:
     def __init__(self, job: bytes, threads: int) -> None:
         self._context = _Spawn()
         self._executor = ProcessPoolExecutor(1, self._context, _obey_parent)
-        self._start: tuple[bytes, int] | None = (job, threads)
+        self._start: tuple[Any, ...] = (job, threads)
 
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future:
-        """Call a function in the process; the first call starts it."""
-        if self._start is None:
-            return self._executor.submit(function, *arguments)
+    def compute(self, shard: Shard, progress_file: str) -> Future:
+        """Call `compute_shard` in the process; the first call starts it."""
         # The job is sent with the call, not at the start of the process: the start would wait until
         # it has been read, which a process that is stopped never does.
-        start, self._start = self._start, None
-        return self._executor.submit(_start_and_call, *start, function, *arguments)
+        start, self._start = self._start, ()
+        return self._executor.submit(compute_shard, shard, progress_file, *start)
 
     def kill(self) -> None:
         """End the process at once. Do not wait: a second Ctrl-C would interrupt the wait."""
@@ -232,7 +227,7 @@ class _Slot:
         self.file = folder / f".{shard[0]:06d}.progress"
         self.file.unlink(missing_ok=True)
         try:
-            self.future = self.worker.submit(compute_shard, shard, str(self.file))
+            self.future = self.worker.compute(shard, str(self.file))
         except BrokenExecutor as error:  # the process has died since its last shard
             self.future = Future()
             self.future.set_exception(error)

@@ -2,11 +2,10 @@
 
 import math
 import re
-from collections.abc import Callable
 from concurrent.futures import Future
 from typing import Any
 
-from elmo_plugin.bilm.extraction.engine import start_worker
+from elmo_plugin.bilm.extraction.engine import Shard, compute_shard, start_worker
 from elmo_plugin.bilm.files.optional_packages import import_optional
 
 
@@ -21,9 +20,9 @@ class ShardActor:
     def __init__(self, job: bytes, threads: int) -> None:
         start_worker(job, threads)
 
-    def call(self, function: Callable[..., Any], *arguments: Any) -> Any:
-        """Call a function in the actor's process."""
-        return function(*arguments)
+    def compute(self, shard: Shard, progress_file: str) -> Any:
+        """Compute a shard in the actor's process."""
+        return compute_shard(shard, progress_file)
 
 
 class RayWorker:
@@ -34,9 +33,9 @@ class RayWorker:
     def __init__(self, actor: Any) -> None:
         self._actor = actor
 
-    def submit(self, function: Callable[..., Any], /, *arguments: Any) -> Future:
-        """Call a function in the actor's process."""
-        return self._actor.call.remote(function, *arguments).future()
+    def compute(self, shard: Shard, progress_file: str) -> Future:
+        """Compute a shard in the actor's process."""
+        return self._actor.compute.remote(shard, progress_file).future()
 
     def kill(self) -> None:
         """End the process at once, even if it hangs."""

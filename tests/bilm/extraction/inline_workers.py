@@ -14,10 +14,10 @@ class InlineWorker:
     def __init__(self, workers):
         self.workers = workers
 
-    def submit(self, function, shard, progress_file):
+    def compute(self, shard, progress_file):
         self.workers.given.append(shard[0])
         future = Future()
-        self.workers.waiting.append((future, function, shard, progress_file))
+        self.workers.waiting.append((future, shard, progress_file))
         if self.workers.order is None:
             self.workers.compute(0)
         return future
@@ -51,10 +51,10 @@ class InlineWorkers:
         self.compute(self.order.randrange(len(self.waiting)))
 
     def compute(self, index):
-        future, function, *arguments = self.waiting.pop(index)
+        future, *arguments = self.waiting.pop(index)
         torch.set_num_threads(self.threads)
         engine._job[:] = pickle.loads(self.job)
         try:
-            future.set_result(function(*arguments))
+            future.set_result(engine.compute_shard(*arguments))
         except Exception as error:
             future.set_exception(error)

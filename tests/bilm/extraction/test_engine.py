@@ -51,8 +51,7 @@ class Told:
     def __init__(self, workers, number):
         self.workers, self.number, self.future = workers, number, Future()
 
-    def submit(self, function, shard, progress_file):
-        assert function is engine.compute_shard
+    def compute(self, shard, progress_file):
         self.workers.given.append(shard[0])
         progress, outcome = self.workers.script(self.number, shard[0])
         if isinstance(outcome, BrokenExecutor):
@@ -182,8 +181,8 @@ def test_worker_that_waits_for_a_cpu_is_waited_for(run, monkeypatch):
     """A cluster that is busy: the first one has its CPU when the second one has ended."""
     monkeypatch.setattr(Told, "start_seconds", math.inf)
     workers = Scripted(lambda worker, shard: GOOD if worker else (0, None))
-    submit, futures = Told.submit, []
-    monkeypatch.setattr(Told, "submit", lambda *a: futures.append(submit(*a)) or futures[-1])
+    compute, futures = Told.compute, []
+    monkeypatch.setattr(Told, "compute", lambda *a: futures.append(compute(*a)) or futures[-1])
 
     def check():
         workers.checks += 1
@@ -251,7 +250,7 @@ def test_worker_that_stops_while_it_starts_is_waited_for_by_nobody(monkeypatch):
     multiprocessing.resource_tracker.ensure_running()
     monkeypatch.setattr("multiprocessing.util.spawnv_passfds", stopped)
     worker = LocalWorkers(bytes(1 << 20), 1).start()
-    future = worker.submit(os.getpid)
+    future = worker.compute((0, None), "")
     worker.kill()
     with pytest.raises(BrokenExecutor):
         future.result(LIMIT)
@@ -360,9 +359,12 @@ ENDS = """
 import os, pickle, time
 from elmo_plugin.bilm.extraction.engine import LocalWorkers
 
+def compute(bilm, shard, report):
+    return os.getpid()
+
 if __name__ == "__main__":
-    worker = LocalWorkers(pickle.dumps(()), 1).start()
-    print(worker.submit(os.getpid).result(), flush=True)
+    worker = LocalWorkers(pickle.dumps((None, compute)), 1).start()
+    print(worker.compute((0, None), "progress").result(), flush=True)
     time.sleep(1000)
 """
 
@@ -373,6 +375,7 @@ def test_worker_ends_with_its_parent(tmp_path):
     (tmp_path / "script.py").write_text(ENDS)
     parent = subprocess.Popen(
         [sys.executable, tmp_path / "script.py"],
+        cwd=tmp_path,
         stdout=subprocess.PIPE,
         text=True,
         env=python_environment(),

@@ -40,7 +40,7 @@ class FakeRay:
             future.set_result(called)
             return SimpleNamespace(future=lambda: future)
 
-        return SimpleNamespace(call=SimpleNamespace(remote=call))
+        return SimpleNamespace(compute=SimpleNamespace(remote=call))
 
     def kill(self, actor):
         self.killed.append(actor)
@@ -65,7 +65,7 @@ def ray(monkeypatch):
 def test_worker_is_an_executor(ray):
     workers = RayWorkers(b"job", 3)
     worker = workers.start()
-    assert worker.submit(print, 1, 2).result() == (print, 1, 2)
+    assert worker.compute((1, None), "file").result() == ((1, None), "file")
     worker.kill()
     assert len(ray.killed) == 1
     assert ray.arguments == (b"job", 3)
