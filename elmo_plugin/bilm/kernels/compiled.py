@@ -4,6 +4,7 @@ import contextlib
 import ctypes
 import math
 import mmap
+import struct
 from collections.abc import Callable, Sequence
 from typing import Any
 
@@ -35,7 +36,7 @@ class PackedWeight:
     """
 
     def __init__(self, weight: torch.Tensor, number_format: str | None, blocks: int = 1) -> None:
-        weight = padded(weight.detach(), blocks)
+        weight = padded(weight, blocks)
         self.output_dim, self.input_dim = weight.shape
         self.row_major = number_format is None
         self.data = weight if number_format is None else _packed(weight, number_format)
@@ -47,22 +48,14 @@ def in_place(number_format: str) -> str | None:
     return None if number_format == "float32" else number_format
 
 
-def padded(weight: torch.Tensor, blocks: int = 1) -> torch.Tensor:
-    """Zero-pad a weight's columns, and the rows of each row block, to multiples of 32."""
-    rows, columns = (-size % COLUMNS for size in (len(weight) // blocks, weight.shape[1]))
-    if rows or columns:
-        weight = functional.pad(weight.unflatten(0, (blocks, -1)), (0, columns, 0, rows)).flatten(
-            0, 1
-        )
-    return weight.contiguous()
-
-
-def padded_vector(vector: torch.Tensor, blocks: int = 1) -> torch.Tensor:
-    """Return a copy of a bias, with each of its blocks zero-padded to a multiple of 32."""
-    missing = -(len(vector) // blocks) % COLUMNS
-    return (
-        functional.pad(vector.detach().unflatten(0, (blocks, -1)), (0, missing)).flatten().clone()
-    )
+def padded(tensor: torch.Tensor, blocks: int = 1) -> torch.Tensor:
+    """Zero-pad the row blocks of a weight or bias, and a weight's columns, to multiples of 32."""
+    missing = -(len(tensor) // blocks) % COLUMNS, *(-size % COLUMNS for size in tensor.shape[1:])
+    tensor = tensor.detach()
+    if any(missing):
+        padding = [size for after in reversed(missing) for size in (0, after)]
+        tensor = functional.pad(tensor.unflatten(0, (blocks, -1)), padding).flatten(0, 1)
+    return tensor.contiguous()
 
 
 def _packed(weight: torch.Tensor, number_format: str) -> torch.Tensor:
@@ -73,8 +66,7 @@ def _packed(weight: torch.Tensor, number_format: str) -> torch.Tensor:
     panels = on_large_pages((len(weight), lanes + has_scales), torch.float32)
     for place, rows in zip(panels.split(ROWS_AT_ONCE), weight.split(ROWS_AT_ONCE), strict=True):
         numbers, scales = _lanes(rows, number_format)
-        address = None if scales is None else pointer(scales)
-        pack(numbers.data_ptr(), address, place.data_ptr(), len(rows), lanes, threads)
+        pack(*map(pointer, (numbers, scales, place)), len(rows), lanes, threads)
     return panels
 
 
@@ -112,11 +104,13 @@ def on_large_pages(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     return torch.frombuffer(memory, dtype=dtype).view(shape)
 
 
-def pointer(tensor: torch.Tensor, dtype: torch.dtype = torch.float32) -> int:
+def pointer(tensor: torch.Tensor | None, dtype: torch.dtype = torch.float32) -> int | None:
     """
-    Return the address of a tensor's first element. Raise a `ValueError` if the tensor is not
-    contiguous, not on the CPU, or not of this `dtype`.
+    Return the address of a tensor's first element, `None` for `None`. Raise a `ValueError` if the
+    tensor is not contiguous, not on the CPU, or not of this `dtype`.
     """
+    if tensor is None:
+        return None
     if tensor.is_contiguous() and tensor.dtype is dtype and tensor.is_cpu:
         return tensor.data_ptr()
     raise ValueError(
@@ -124,6 +118,17 @@ def pointer(tensor: torch.Tensor, dtype: torch.dtype = torch.float32) -> int:
         f"{tensor.device} and strides {tensor.stride()}, expected {dtype}, the CPU and contiguous "
         "values: all weights, inputs and states of a layer need one dtype and one device"
     )
+
+
+def pointers(*tensors: torch.Tensor | None) -> list[int | None]:
+    """Return the addresses of contiguous tensors, whatever their dtype."""
+    return [None if one is None else pointer(one, one.dtype) for one in tensors]
+
+
+def c_struct(*members: float | None) -> Any:
+    """Return a C struct whose members are pointers, `int64_t`, and `double` for floats."""
+    layout = "".join("d" if isinstance(one, float) else "q" for one in members)
+    return ctypes.create_string_buffer(struct.pack(layout, *(one or 0 for one in members)))
 
 
 def check_shapes(
@@ -135,22 +140,7 @@ def check_shapes(
         raise ValueError(f"{what} have shapes {found}, expected {[*expected]}")
 
 
-def fields(pointers: str, counts: str, floats: str = "") -> list[tuple[str, Any]]:
-    """Return the fields of a C struct, given the names of its pointers, counts and floats."""
-    kinds = (pointers, ctypes.c_void_p), (counts, ctypes.c_int64), (floats, ctypes.c_float)
-    return [(name, kind) for names, kind in kinds for name in names.split()]
-
-
 # --- the token layer -----------------------------------------------------------------------------
-
-
-class _Convolution(ctypes.Structure):
-    """C struct `Convolution` of `token_layer.h`."""
-
-    _fields_ = fields(
-        "filters bias embedding widths",
-        "num_filters depth char_embedding_dim widest padding_id is_tanh",
-    )
 
 
 class CompiledAffine:
@@ -163,21 +153,20 @@ class CompiledAffine:
     def __init__(
         self, affine: Affine, number_format: str, kind: str = "linear", packs: bool = True
     ) -> None:
-        self._is_highway = kind == "highway"
-        blocks = 2 if self._is_highway else 1
+        self._blocks = 2 if kind == "highway" else 1
         output_dim, self._input_dim = affine.weight.shape
-        num_rows = 2 * self._input_dim if self._is_highway else output_dim
+        num_rows = 2 * self._input_dim if kind == "highway" else output_dim
         check_shapes("a layer's weights", affine, (num_rows, self._input_dim), (num_rows,))
-        self.weight = PackedWeight(
-            affine.weight, in_place(number_format) if packs else None, blocks
+        self.weight = weight = PackedWeight(
+            affine.weight, in_place(number_format) if packs else None, self._blocks
         )
-        self.bias = None if affine.bias is None else padded_vector(affine.bias, blocks)
-        self._output_dim = output_dim // blocks
-        self.arguments = (
-            self.weight.pointer, self.weight.input_dim, self.weight.row_major,
-            None if self.bias is None else pointer(self.bias),
+        self.bias = None if affine.bias is None else padded(affine.bias, self._blocks)
+        self._output_dim = output_dim // self._blocks
+        self.struct = c_struct(
+            weight.pointer, pointer(self.bias), weight.output_dim, weight.input_dim,
+            weight.row_major,
         )  # fmt: skip
-        self._types = kind, number_format
+        self._name = kind, number_format
 
     def __call__(self, rows: torch.Tensor, saved: torch.Tensor | None = None) -> torch.Tensor:
         """
@@ -185,14 +174,10 @@ class CompiledAffine:
         gets what the gradient of a highway layer needs, two values for each output.
         """
         rows = padded_rows(rows, self._input_dim, self.weight.input_dim)
-        outputs = rows.new_empty(len(rows), self.weight.output_dim // (1 + self._is_highway))
-        results = [outputs.data_ptr()]
-        if self._is_highway:
-            results.append(0 if saved is None else pointer(saved))
-        library.function(*self._types)(
-            *self.arguments, pointer(rows), *results,
-            *outputs.shape[: 1 if self._is_highway else 2], library.num_threads(),
-        )  # fmt: skip
+        outputs = rows.new_empty(len(rows), self.weight.output_dim // self._blocks)
+        library.function(*self._name)(
+            self.struct, *map(pointer, (rows, outputs, saved)), len(rows), library.num_threads()
+        )
         return narrowed(outputs, self._output_dim)
 
 
@@ -211,24 +196,19 @@ class Convolutions:
         with torch.inference_mode(False), torch.no_grad():
             matrix = filter_matrix(weights)
             filters = PackedWeight(matrix, number_format)
-            bias = padded_vector(torch.cat([bias for _, bias in weights.convolutions]))
-            embedding = weights.embedding.detach().clone()
-            convolutions = [weight for weight, _ in weights.convolutions]
-            widths = torch.ones(filters.output_dim, dtype=torch.int64, device="cpu")
-            widths[: len(matrix)] = torch.cat([
-                torch.full((len(one),), one.shape[2], device="cpu") for one in convolutions
-            ])  # fmt: skip
+            bias = padded(torch.cat([bias for _, bias in weights.convolutions]))
+            self._embedding = embedding = weights.embedding.detach().clone()
         self.num_filters = len(matrix)
         self.output_dim, self.depth = filters.output_dim, filters.input_dim
-        self._embedding = embedding
-        self._owners = filters, bias, widths
-        struct = _Convolution(
-            filters.pointer, pointer(bias), pointer(embedding), widths.data_ptr(),
-            self.output_dim, self.depth, dim,
-            max(one.shape[2] for one in convolutions), weights.padding_id,
-            (torch.relu, torch.tanh).index(weights.activation),
+        widths = [one.shape[2] for one, _ in weights.convolutions for _ in one]
+        missing = self.output_dim - len(widths)
+        padded_widths = torch.tensor([*widths, *[1] * missing], dtype=torch.int64, device="cpu")
+        self._owners = filters, bias, padded_widths
+        self.struct = c_struct(
+            filters.pointer, *map(pointer, (bias, embedding)), padded_widths.data_ptr(),
+            self.output_dim, self.depth, dim, max(widths), weights.padding_id,
+            (torch.relu, torch.tanh).index(weights.activation), len(embedding),
         )  # fmt: skip
-        self.arguments = ctypes.byref(struct)
         if number_format is not None:
             self._convolve = library.function("convolution", number_format)
 
@@ -251,9 +231,8 @@ class Convolutions:
         """
         rows = self._embedding.new_empty(len(character_ids), self.output_dim)
         self._convolve(
-            self.arguments, pointer(character_ids, torch.int64), *character_ids.shape,
-            rows.data_ptr(),
-            None if places is None else places.data_ptr(), library.num_threads(),
+            self.struct, pointer(character_ids, torch.int64), *character_ids.shape,
+            pointer(rows), *pointers(places), library.num_threads(),
         )  # fmt: skip
         return rows
 
@@ -292,14 +271,6 @@ class CompiledTokenLayer:
 # --- the LSTM ------------------------------------------------------------------------------------
 
 
-class Layer(ctypes.Structure):
-    """C struct `Layer` of `lstm.h`."""
-
-    _fields_ = fields(
-        "input bias state projection", "width dim input_dim row_major", "cell_clip projection_clip"
-    )
-
-
 class LstmOperands:
     """
     Weights of an LSTM layer as the library reads them; `formats` are those of the input weight and
@@ -316,20 +287,18 @@ class LstmOperands:
             PackedWeight(weights.state, formats[1], blocks=4),
             PackedWeight(weights.projection, formats[1]),
         )
-        self.bias = padded_vector(weights.bias, blocks=4)
-        self.layer = Layer(
+        self.bias = padded(weights.bias, blocks=4)
+        self.padded_widths = inputs.input_dim, projection.output_dim, projection.input_dim
+        input_dim, dim, cell_size = self.padded_widths
+        self.struct = c_struct(
             inputs.pointer, pointer(self.bias), state.pointer, projection.pointer,
-            projection.input_dim, projection.output_dim, inputs.input_dim, inputs.row_major,
+            cell_size, dim, input_dim, inputs.row_major,
             library.limit(weights.cell_clip), library.limit(weights.projection_clip),
         )  # fmt: skip
-        self.pointer = ctypes.byref(self.layer)
 
-    def padded(
-        self, inputs: torch.Tensor, hidden: torch.Tensor, cell: torch.Tensor
-    ) -> list[torch.Tensor]:
-        """Return contiguous inputs and states, padded with zeros."""
-        padded_widths = self.layer.input_dim, self.layer.dim, self.layer.width
-        return list(map(padded_rows, (inputs, hidden, cell), self.widths, padded_widths))
+    def padded(self, *rows: torch.Tensor) -> list[torch.Tensor]:
+        """Return contiguous inputs, hidden states and cells, padded with zeros."""
+        return list(map(padded_rows, rows, self.widths, self.padded_widths))
 
     def run(
         self,
@@ -359,12 +328,11 @@ class LstmOperands:
         inputs, *states = self.padded(inputs, hidden, cell)
         # Cloned, because the kernel overwrites them with the final state.
         hidden, cell = (one.clone() for one in states)
-        outputs = hidden.new_empty(len(inputs), self.layer.dim)
+        outputs = hidden.new_empty(len(inputs), self.padded_widths[1])
+        rows = *map(pointer, (inputs, hidden, cell, outputs)), *pointers(*saved)
         gave_nan = function(
-            self.pointer, *map(pointer, (inputs, hidden, cell, outputs)),
-            *(None if one is None else one.data_ptr() for one in saved),
-            *steps_of(batch_sizes), library.num_threads(),
-        )  # fmt: skip
+            self.struct, c_struct(*rows), *steps_of(batch_sizes), library.num_threads()
+        )
         results = narrowed(outputs, dim), narrowed(hidden, dim), narrowed(cell, cell_size)
         return gave_nan, results
 

@@ -1,6 +1,5 @@
 """Layers of a biLM that trains on a CPU, whose passes are calls of the C++ library."""
 
-import ctypes
 import functools
 import math
 from collections.abc import Iterator, Sequence
@@ -15,14 +14,14 @@ from elmo_plugin.bilm.kernels.compiled import (
     CompiledAffine,
     Convolutions,
     LstmOperands,
+    c_struct,
     check_shapes,
-    fields,
     narrowed,
     on_large_pages,
     padded,
     padded_rows,
-    padded_vector,
     pointer,
+    pointers,
     steps_of,
 )
 from elmo_plugin.bilm.kernels.gpu.lstm_directions import definition
@@ -46,12 +45,12 @@ class CompiledLstmTraining(torch.autograd.Function):
         ctx.batch_sizes, ctx.clips = batch_sizes, (cell_clip, projection_clip)
         inputs, *_, hidden, cell = tensors
         operands = _operands(ctx, tensors)
-        width = operands.layer.width
+        width = operands.padded_widths[2]
         # In blocks of 32 columns, see `lstm.h`.
         activations = _memory((len(inputs), 4 * width), getattr(torch, ctx.number_format))
         cells = _memory((len(inputs), width), torch.float32)
         _, results = operands.run(
-            library.function("lstm_layer", ctx.number_format), inputs, batch_sizes, hidden, cell,
+            library.function("lstm_forward", ctx.number_format), inputs, batch_sizes, hidden, cell,
             activations, cells,
         )  # fmt: skip
         ctx.save_for_backward(*tensors, results[0], activations, cells)
@@ -64,19 +63,19 @@ class CompiledLstmTraining(torch.autograd.Function):
         """Return the gradients of `inputs` and of the four weights."""
         *tensors, outputs, activations, cells = ctx.saved_tensors
         one = _operands(ctx, tensors)
-        layer, rows = one.layer, one.padded(tensors[0], *tensors[5:])
-        dim = one.widths[1]
+        rows = one.padded(tensors[0], *tensors[5:])
+        dim, width = one.padded_widths[1:]
         outputs, grad_outputs = (
-            padded_rows(each, dim, layer.dim) for each in (outputs, grad_outputs)
+            padded_rows(each, one.widths[1], dim) for each in (outputs, grad_outputs)
         )
         by_input, by_state, project = (weight.data for weight in one.weights)
         operands = rows[0], by_input, by_state, one.bias, project
         gradients = _memory_of(operands, ctx.needs_input_grad)
-        shape = -(-len(outputs) // COLUMNS) * COLUMNS, 5 * layer.width + 2 * layer.dim
+        shape = -(-len(outputs) // COLUMNS) * COLUMNS, 5 * width + 2 * dim
         memory = _memory(shape, torch.float32)
         library.function("lstm_backward", ctx.number_format)(
-            one.pointer, _pointers((*rows, outputs, activations, cells)),
-            _pointers([memory, grad_outputs, *gradients]), *steps_of(ctx.batch_sizes),
+            one.struct, c_struct(*pointers(*rows, outputs, activations, cells)),
+            c_struct(*pointers(memory, grad_outputs, *gradients)), *steps_of(ctx.batch_sizes),
             library.num_threads(),
         )  # fmt: skip
         return *_without_padding(gradients, tensors, (1, 4, 4, 4, 1)), *[None] * 6
@@ -91,11 +90,6 @@ def _memory(shape: tuple[int, ...], dtype: torch.dtype) -> torch.Tensor:
     if math.prod(shape) * dtype.itemsize > tuning.MOST_REUSED:
         return on_large_pages(shape, dtype)
     return torch.empty(shape, dtype=dtype, device="cpu")
-
-
-def _pointers(tensors: Any) -> Any:
-    addresses = [None if one is None else pointer(one, one.dtype) for one in tensors]
-    return (ctypes.c_void_p * len(addresses))(*addresses)
 
 
 def _memory_of(operands: Sequence[Any], needed: Sequence[bool]) -> list[torch.Tensor | None]:
@@ -193,8 +187,9 @@ class CompiledAffineTraining(torch.autograd.Function):
         grad_outputs = padded_rows(grad_outputs, grad_outputs.shape[1], width)
         gradients = _memory_of((rows, layer.weight.data, layer.bias), ctx.needs_input_grad)
         library.function(f"{ctx.kind}_backward", ctx.number_format)(
-            *layer.arguments[:2], *map(pointer, (rows, *gates, grad_outputs)), _pointers(gradients),
-            *grad_outputs.shape[: 1 if gates else 2], library.num_threads(),
+            layer.struct, pointer(rows), gates[0].data_ptr() if gates else None,
+            pointer(grad_outputs), c_struct(*pointers(*gradients)), len(rows),
+            library.num_threads(),
         )  # fmt: skip
         blocks = 2 if gates else 1
         return *_without_padding(gradients, tensors, (1, blocks, blocks)), None, None
@@ -208,20 +203,6 @@ def _highway(rows: torch.Tensor, weight: torch.Tensor, bias: torch.Tensor) -> to
     return reference.highways(rows, [lambda x: functional.linear(x, weight, bias)])
 
 
-class _Logits(ctypes.Structure):
-    """C struct `Logits` of `linear_training.h`."""
-
-    _fields_ = fields("weight bias inputs ids targets", "dim output_dim count")
-
-    @classmethod
-    def of(cls, operands: Sequence[torch.Tensor]) -> "_Logits":
-        """Return the struct of rows, weight, bias, ids and targets, padded for the library."""
-        rows, weight, bias, *ids = operands
-        floats = map(pointer, (weight, bias, rows))
-        integers = (pointer(one, torch.int32) for one in ids)
-        return cls(*floats, *integers, weight.shape[1], len(weight), len(rows))
-
-
 class CompiledLogSumExpTraining(torch.autograd.Function):
     """`log_sum_exp` with a hand-written gradient. Logits are not saved, but computed twice."""
 
@@ -232,8 +213,7 @@ class CompiledLogSumExpTraining(torch.autograd.Function):
         operands = _padded_logits(tensors)
         largest, sums = operands[0].new_empty(2, len(operands[0]))
         library.function("log_sum_exp", ctx.number_format)(
-            ctypes.byref(_Logits.of(operands)), largest.data_ptr(), sums.data_ptr(),
-            library.num_threads(),
+            _logits(operands), *map(pointer, (largest, sums)), library.num_threads()
         )  # fmt: skip
         results = sums.log_().add_(largest)
         ctx.save_for_backward(*tensors, results)
@@ -247,8 +227,8 @@ class CompiledLogSumExpTraining(torch.autograd.Function):
         operands = _padded_logits(tensors)
         gradients = _memory_of(operands[:3], ctx.needs_input_grad)
         library.function("log_sum_exp_backward", ctx.number_format)(
-            ctypes.byref(_Logits.of(operands)), results.data_ptr(),
-            pointer(gradient.contiguous()), _pointers(gradients), library.num_threads(),
+            _logits(operands), *map(pointer, (results, gradient.contiguous())),
+            c_struct(*pointers(*gradients)), library.num_threads(),
         )  # fmt: skip
         return *_without_padding(gradients, tensors, (1, 1, 1)), *[None] * 3
 
@@ -258,10 +238,18 @@ def _padded_logits(tensors: Sequence[torch.Tensor]) -> tuple[torch.Tensor, ...]:
     (number, dim), count = weight.shape, len(rows)
     what = "bias, ids and targets of a softmax"
     check_shapes(what, (bias, ids, targets), (number,), (number,), (count,))
-    weight = padded(weight.detach())
+    weight = padded(weight)
     rows = padded_rows(rows, dim, weight.shape[1])
     ids = functional.pad(ids.to(torch.int32), (0, len(weight) - len(ids)), value=-1)
-    return rows, weight, padded_vector(bias), ids, targets.to(torch.int32)
+    return rows, weight, padded(bias), ids, targets.to(torch.int32)
+
+
+def _logits(operands: Sequence[torch.Tensor]) -> Any:
+    """Return the C struct `Logits` of what `_padded_logits` returns."""
+    rows, weight, bias, *ids = operands
+    integers = (pointer(one, torch.int32) for one in ids)
+    layer = *map(pointer, (weight, bias)), *weight.shape, True
+    return c_struct(*layer, pointer(rows), *integers, len(rows))
 
 
 def log_sum_exp(
@@ -328,10 +316,9 @@ class CompiledConvolutionTraining(torch.autograd.Function):
             grad_outputs.new_empty(shape) if want else None for shape, want in zip(shapes, wanted)
         )
         library.function("convolution_backward")(
-            one.arguments, pointer(ids, torch.int64), *ids.shape, len(tensors[0]),
-            pointer(outputs), pointer(places, torch.int32),
-            pointer(grad_outputs),
-            _pointers((filters, bias, embedding)), library.num_threads(),
+            one.struct, pointer(ids, torch.int64), *ids.shape,
+            *pointers(outputs, places, grad_outputs),
+            c_struct(*pointers(filters, bias, embedding)), library.num_threads(),
         )  # fmt: skip
         gradients, start = [embedding], 0
         for weight in tensors[1::2]:

@@ -37,8 +37,16 @@ constexpr bool HAS_TILES = true;
 constexpr bool HAS_TILES = false;
 #endif
 
-// What formats with float32 sums have in common.
-struct FloatSums {
+// What formats have in common unless they say otherwise.
+struct AnyFormat {
+  // ROW_LANES: lanes of an input row that are multiplied by one lane of a panel. PAIR: 2 if an instruction multiplies two lanes of two rows by those of
+  // two columns, as those of ARM for matrices do.
+  static constexpr int ROW_LANES = 1, PAIR = 1;
+  // Whether AMX tiles multiply this format.
+  static constexpr bool TILES = false;
+};
+
+struct FloatSums : AnyFormat {
   // CACHE_LANES: lanes of a panel that stay in the L1 cache while all rows are multiplied by them. SUM_LANES: lanes that are summed in a register.
   static constexpr int64_t CACHE_LANES = 256, SUM_LANES = 256;
   // PARAMETERS: floats stored with each input row, such as its scale. SCALES: floats stored behind each panel, a scale for each column.
@@ -46,19 +54,16 @@ struct FloatSums {
   using Sums = Vector;
   using Weights = Vector;
 
-  static Sums initial(const float*) { return broadcast(0.0f); }
-  static Sums reload(const float*) { return broadcast(0.0f); }
+  // Sums that begin a row, given its parameters, and those that begin another SUM_LANES lanes, given the sums of the lanes before.
+  static Sums initial(const float*) { return Sums{}; }
+  static Sums reload(const float*) { return Sums{}; }
   static Vector partial(Sums sums, const float* before, bool first) { return first ? sums : sums + load(before); }
   static Vector scaled(Vector sums, const float*, const float*) { return sums; }
 };
 
 struct Float32 : FloatSums {
-  // PER_LANE: weights in a lane of a panel. ROW_LANES: lanes of an input row that are multiplied by one lane of a panel.
-  static constexpr int PER_LANE = 1, ROW_LANES = 1;
-  // Whether AMX tiles multiply this format.
-  static constexpr bool TILES = false;
-  // 2 if an instruction multiplies two lanes of two rows by those of two columns, as those of ARM for matrices do.
-  static constexpr int PAIR = 1;
+  // Weights in a lane of a panel.
+  static constexpr int PER_LANE = 1;
 
   static Weights weights(const float* panel, int) { return load(panel); }
   static Sums add(Sums sums, Weights weights, const float* row) { return multiply_add(broadcast(*row), weights, sums); }
@@ -70,24 +75,25 @@ struct Float32 : FloatSums {
   static void pack_row(const float* from, float* panel, int64_t row) { memcpy(panel + row * COLUMNS, from, COLUMNS * sizeof(float)); }
 };
 
-struct Int16 {
-  static constexpr int PER_LANE = 2, ROW_LANES = 1;
-  static constexpr int64_t CACHE_LANES = 128, SUM_LANES = 64;
-  static constexpr int64_t PARAMETERS = 1, SCALES = COLUMNS;
-  static constexpr bool TILES = false;
-  static constexpr int PAIR = 1;
+struct IntegerSums : AnyFormat {
+  static constexpr int64_t CACHE_LANES = 128, SCALES = COLUMNS;
   using Sums = Integers;
   using Weights = Integers;
 
-  static Weights weights(const float* panel, int) { return load_integers(panel); }
-  static Sums add(Sums sums, Weights weights, const float* row) { return add_pairs(sums, broadcast(bits_of(*row)), weights); }
-  static Sums initial(const float*) { return broadcast(0); }
-  static Sums reload(const float*) { return broadcast(0); }
-  static Vector partial(Sums sums, const float* before, bool first) {
-    const Vector sum = __builtin_convertvector(sums, Vector);
-    return first ? sum : sum + load(before);
-  }
+  static Weights weights(const float* panel, int) { return load<Integers>(panel); }
   static Vector scaled(Vector sums, const float* scales, const float* parameters) { return sums * (load(scales) * broadcast(parameters[0])); }
+};
+
+struct Int16 : IntegerSums {
+  static constexpr int PER_LANE = 2;
+  static constexpr int64_t SUM_LANES = 64, PARAMETERS = 1;
+
+  static Sums add(Sums sums, Weights weights, const float* row) { return add_pairs(sums, broadcast(bits_of(*row)), weights); }
+  static Sums initial(const float*) { return Sums{}; }
+  static Sums reload(const float*) { return Sums{}; }
+  static Vector partial(Sums sums, const float* before, bool first) {
+    return FloatSums::partial(__builtin_convertvector(sums, Vector), before, first);
+  }
 
   static void pack(const float* from, int64_t dim, float* to, float* parameters) {
     int16_t* numbers = reinterpret_cast<int16_t*>(to);
@@ -109,28 +115,18 @@ struct Int16 {
   }
 };
 
-struct Int8 {
+struct Int8 : IntegerSums {
   static constexpr int PER_LANE = 4;
-  static constexpr int64_t CACHE_LANES = 128, SUM_LANES = 128;
-  static constexpr int64_t PARAMETERS = 2, SCALES = COLUMNS;
-#if defined(__ARM_FEATURE_MATMUL_INT8)
-  static constexpr int PAIR = 2;
-#else
-  static constexpr int PAIR = 1;
-#endif
+  static constexpr int64_t SUM_LANES = CACHE_LANES, PARAMETERS = 2;
+  static constexpr bool TILES = HAS_TILES;
 #if defined(__ARM_FEATURE_DOTPROD) && !defined(__ARM_FEATURE_MATMUL_INT8)
   // The bytes become signed when they are loaded.
   static constexpr int32_t ZERO_POINT = 0;
 #else
   static constexpr int32_t ZERO_POINT = 128;
 #endif
-  static constexpr bool TILES = HAS_TILES;
-  using Sums = Integers;
-  using Weights = Integers;
 
 #if defined(__AVX512VNNI__) || defined(__AVXVNNI__)
-  static constexpr int ROW_LANES = 1;
-  static Weights weights(const float* panel, int) { return load_integers(panel); }
   static Sums add(Sums sums, Weights weights, const float* row) {
 #if defined(__AVX512VNNI__)
     return (Integers)_mm512_dpbusd_epi32((__m512i)sums, (__m512i)weights, (__m512i)broadcast(bits_of(*row)));
@@ -139,14 +135,13 @@ struct Int8 {
 #endif
   }
 #elif defined(__ARM_FEATURE_MATMUL_INT8)
-  static constexpr int ROW_LANES = 1;
-  static Weights weights(const float* panel, int half) { return interleaved(load_integers(panel), load_integers(panel + COLUMNS), half); }
+  static constexpr int PAIR = 2;
+  static Weights weights(const float* panel, int half) { return interleaved(load<Integers>(panel), load<Integers>(panel + COLUMNS), half); }
   static Sums add(Sums sums, Weights weights, const float* row, const float* next_row) {
     return in_order((Sums)vusmmlaq_s32((int32x4_t)sums, (uint8x16_t)weights, two_lanes(row, next_row)));
   }
 #elif defined(__ARM_FEATURE_DOTPROD)
-  static constexpr int ROW_LANES = 1;
-  static Weights weights(const float* panel, int) { return load_integers(panel) ^ broadcast(static_cast<int32_t>(0x80808080)); }
+  static Weights weights(const float* panel, int) { return load<Integers>(panel) ^ broadcast(static_cast<int32_t>(0x80808080)); }
   static Sums add(Sums sums, Weights weights, const float* row) {
     return in_order((Sums)vdotq_s32((int32x4_t)sums, (int8x16_t)weights, (int8x16_t)broadcast(bits_of(*row))));
   }
@@ -155,19 +150,17 @@ struct Int8 {
   static constexpr int ROW_LANES = 2;
   static Weights weights(const float* panel, int odd) {
     typedef uint16_t Pairs __attribute__((vector_size(4 * LANES)));
-    const Pairs bytes = (Pairs)load_integers(panel);
+    const Pairs bytes = load<Pairs>(panel);
     return (Weights)(odd ? bytes >> 8 : bytes & 0xff);
   }
-  static Sums add(Sums sums, Weights weights, const float* row) {
-    return in_order(add_pairs(sums, broadcast(bits_of(*row)), weights));
-  }
+  static Sums add(Sums sums, Weights weights, const float* row) { return in_order(add_pairs(sums, broadcast(bits_of(*row)), weights)); }
 #endif
 
   static Sums initial(const float* parameters) { return broadcast(-bits_of(parameters[1])); }
-  static Sums reload(const float* before) { return load_integers(before); }
+  static Sums reload(const float* before) { return load<Integers>(before); }
   static Integers partial(Sums sums, const float*, bool) { return sums; }
   static Vector scaled(Integers sums, const float* scales, const float* parameters) {
-    return __builtin_convertvector(sums, Vector) * (load(scales) * broadcast(parameters[0]));
+    return IntegerSums::scaled(__builtin_convertvector(sums, Vector), scales, parameters);
   }
 
   // Stores two parameters of a row: its largest absolute value, and what the zero point of the weights adds to each of the row's sums.
@@ -203,11 +196,10 @@ struct Int8 {
 #define HAS_BFLOAT16
 
 struct BFloat16 : FloatSums {
-  static constexpr int PER_LANE = 2, ROW_LANES = 1;
+  static constexpr int PER_LANE = 2;
   static constexpr bool TILES = HAS_TILES;
 
 #if defined(__AVX512BF16__)
-  static constexpr int PAIR = 1;
   static Weights weights(const float* panel, int) { return load(panel); }
   static Sums add(Sums sums, Weights weights, const float* row) {
     return (Vector)_mm512_dpbf16_ps((__m512)sums, (__m512bh)broadcast(bits_of(*row)), (__m512bh)weights);
@@ -294,17 +286,12 @@ struct Rows {
     }
   }
 
-  // Writes 32 numbers of a row, from `column` on, and packs them, in a format whose rows have no parameters.
-  void put(int64_t row, int64_t column, const float* from) const {
-    Format::pack(from, COLUMNS, PACKED ? numbers(row) + column / Format::PER_LANE : at(row, column), nullptr);
-  }
-
-  // Writes 32 numbers of a row, and packs them unless the row has parameters, which depend on all its numbers: then `pack` does.
+  // Writes 32 numbers of a row, from `column` on, and packs them unless the row has parameters, which depend on all its numbers: then `pack` does.
   void set(int64_t row, int64_t column, const float* from) const {
-    if constexpr (Format::PARAMETERS == 0)
-      put(row, column, from);
-    else
+    if constexpr (Format::PARAMETERS > 0)
       memcpy(at(row, column), from, COLUMNS * sizeof(float));
+    else
+      Format::pack(from, COLUMNS, PACKED ? numbers(row) + column / Format::PER_LANE : at(row, column), nullptr);
   }
 
   void pack(int64_t row) const {

@@ -80,20 +80,12 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
   // Where two rows are multiplied together, the last of an odd number is its own partner.
   constexpr bool IN_PAIRS = Format::PAIR == 2;
   constexpr int PADDED = padded<Format>(ROWS), PARTS = IN_PAIRS ? 2 : Format::ROW_LANES;
-  const auto real = [](int row) { return row < ROWS ? row : ROWS - 1; };
   for (int64_t from = begin, to; from < end; from = to) {
     to = minimum(from + Format::SUM_LANES, end);
     typename Format::Sums sum[PADDED][PANELS][WIDTH];
-    // Replaces the sums of two rows by those of both with half of the columns each, or back.
-    const auto exchange = [&](const auto& half) {
-      for (int row = 0; row < PADDED; row += 2)
-        for (int panel = 0; panel < PANELS; ++panel)
-          for (int w = 0; w < WIDTH; ++w) {
-            auto &one = sum[row][panel][w], &other = sum[row + 1][panel][w];
-            const auto first = half(one, other, 0), second = half(one, other, 1);
-            one = first;
-            other = second;
-          }
+    const auto before = [&](int row, int panel, int w) {
+      row = row < ROWS ? row : ROWS - 1;
+      return from == 0 ? Format::initial(rows.parameters(start + row)) : Format::reload(sums + row * sums_stride + panel * COLUMNS + (v + w) * LANES);
     };
 #pragma GCC unroll 16
     for (int row = 0; row < PADDED; ++row)
@@ -101,9 +93,11 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
       for (int panel = 0; panel < PANELS; ++panel)
 #pragma GCC unroll 8
         for (int w = 0; w < WIDTH; ++w)
-          sum[row][panel][w] = from == 0 ? Format::initial(rows.parameters(start + real(row)))
-                                         : Format::reload(sums + real(row) * sums_stride + panel * COLUMNS + (v + w) * LANES);
-    if constexpr (IN_PAIRS) exchange([](auto a, auto b, int half) { return interleaved(a, b, half); });
+          // The sums of a pair of rows hold both, with half of the columns each.
+          if constexpr (IN_PAIRS)
+            sum[row][panel][w] = interleaved(before(row / 2 * 2, panel, w), before(row / 2 * 2 + 1, panel, w), row % 2);
+          else
+            sum[row][panel][w] = before(row, panel, w);
     const int64_t step = EVERY ? EVERY : to - from;
     for (int64_t first = from; first < to; first += step) {
       if (EVERY)
@@ -124,24 +118,27 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
               for (int w = 0; w < WIDTH; ++w) {
                 auto& own = sum[row][panel][w];
                 const float* const numbers = first_row + lane * Format::ROW_LANES;
-                if constexpr (IN_PAIRS)
-                  own = Format::add(own, weights[w], numbers + (row - part) * row_stride, numbers + real(row - part + 1) * row_stride);
-                else
+                if constexpr (IN_PAIRS) {
+                  const int even = row - part, odd = even + 1 < ROWS ? even + 1 : even;
+                  own = Format::add(own, weights[w], numbers + even * row_stride, numbers + odd * row_stride);
+                } else {
                   own = Format::add(own, weights[w], numbers + row * row_stride + part);
+                }
               }
           }
       }
     }
-    if constexpr (IN_PAIRS) exchange([](auto a, auto b, int odd) { return every_other(a, b, odd); });
 #pragma GCC unroll 16
     for (int row = 0; row < ROWS; ++row)
 #pragma GCC unroll 4
       for (int panel = 0; panel < PANELS; ++panel)
 #pragma GCC unroll 8
         for (int w = 0; w < WIDTH; ++w) {
-          float* place = sums + row * sums_stride + panel * COLUMNS + (v + w) * LANES;
-          const auto partial = Format::partial(sum[row][panel][w], place, from == 0);
-          const float* scales = panels.from(panel).first + lanes * COLUMNS + (v + w) * LANES;
+          auto own = sum[row][panel][w];
+          if constexpr (IN_PAIRS) own = every_other(sum[row / 2 * 2][panel][w], sum[row / 2 * 2 + 1][panel][w], row % 2);
+          float* const place = sums + row * sums_stride + panel * COLUMNS + (v + w) * LANES;
+          const float* const scales = panels.from(panel).first + lanes * COLUMNS + (v + w) * LANES;
+          const auto partial = Format::partial(own, place, from == 0);
           if (to == lanes)
             store(place, Format::scaled(partial, scales, rows.parameters(start + row)));
           else
@@ -150,17 +147,12 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
   }
 }
 
-template <int VALUE>
-struct Constant {
-  static constexpr int value = VALUE;
-};
-
 // Calls `function` with `count` as a compile-time constant.
 template <int ROWS, class Function>
 inline void with_row_count(int64_t count, const Function& function) {
   if constexpr (ROWS > 0) {
     if (count == ROWS)
-      function(Constant<ROWS>());
+      function(std::integral_constant<int, ROWS>());
     else
       with_row_count<ROWS - 1>(count, function);
   }
@@ -189,14 +181,7 @@ void multiply_block(const Rows<Format>& rows, int64_t count, Panels panel, int64
 
 // --- AMX: a tile has 16 rows of 64 bytes; one instruction multiplies it by a tile of 16 columns ---
 
-template <class Format>
-constexpr bool USES_VECTORS = true;
-
 #if defined(__AMX_TILE__)
-
-// Vectors would sum bfloat16 in another order than tiles do, so bfloat16 uses tiles only. Sums of int8 are exact in any order.
-template <>
-constexpr bool USES_VECTORS<BFloat16> = false;
 
 // Least number of rows for which tiles multiply int8; vectors multiply fewer.
 constexpr int64_t MIN_TILED_ROWS = 4;
@@ -257,13 +242,11 @@ inline void tile_kernel(const float* rows, int64_t row_stride, const float* pane
   }
 }
 
-// Does the work of `multiply` with tiles. Returns false, without any work done, if vectors should do it.
+// Multiplies by `PANELS` panels with tiles.
 template <int PANELS, class Format>
-bool multiply_tiles(const Rows<Format>& rows, int64_t count, Panels panels, float* sums, int64_t sums_stride) {
-  const int64_t lanes = rows.lanes();
-  if (USES_VECTORS<Format> && (count < MIN_TILED_ROWS || lanes % 16 != 0)) return false;
+void multiply_tiles(const Rows<Format>& rows, int64_t count, Panels panels, float* sums, int64_t sums_stride) {
+  const int64_t lanes = rows.lanes(), stride = Rows<Format>::stride(rows.dim);
   alignas(LINE) float products[32 * COLUMNS];
-  const int64_t stride = Rows<Format>::stride(rows.dim);
   for (int panel = 0; panel < PANELS; ++panel) {
     const float* const here = panels.from(panel).first;
     for (int64_t start = 0; start < count; start += 32) {
@@ -274,26 +257,17 @@ bool multiply_tiles(const Rows<Format>& rows, int64_t count, Panels panels, floa
         tile_kernel<Format, false>(rows.numbers(start), stride, here, lanes, products);
       for (int64_t row = 0; row < size; ++row)
         for (int v = 0; v < VECTORS; ++v) {
-          using Sums = decltype(Format::initial(sums));
-          Sums sum;
-          memcpy(&sum, products + row * COLUMNS + v * LANES, sizeof sum);
-          sum += Format::initial(rows.parameters(start + row));
-          store(sums + (start + row) * sums_stride + panel * COLUMNS + v * LANES,
-                Format::scaled(sum, here + lanes * COLUMNS + v * LANES, rows.parameters(start + row)));
+          const float* const parameters = rows.parameters(start + row);
+          const auto sum = load<typename Format::Sums>(products + row * COLUMNS + v * LANES) + Format::initial(parameters);
+          store(sums + (start + row) * sums_stride + panel * COLUMNS + v * LANES, Format::scaled(sum, here + lanes * COLUMNS + v * LANES, parameters));
         }
     }
   }
-  return true;
 }
 
 #else
 
 struct Tiles {};
-
-template <int PANELS, class Format>
-bool multiply_tiles(const Rows<Format>&, int64_t, Panels, float*, int64_t) {
-  return false;
-}
 
 #endif
 
@@ -302,33 +276,33 @@ bool multiply_tiles(const Rows<Format>&, int64_t, Panels, float*, int64_t) {
 // Multiplies the first `count` rows by `PANELS` panels. The products of one row with all panels are stored side by side.
 template <int PANELS, class Format>
 void multiply(const Rows<Format>& rows, int64_t count, Panels panels, float* sums, int64_t sums_stride) {
-  if constexpr (Format::TILES) {
-    if (multiply_tiles<PANELS>(rows, count, panels, sums, sums_stride)) return;
-  }
-  if constexpr (USES_VECTORS<Format>) {
-    const int64_t lanes = rows.lanes();
-    // Blocks in the outer loop: a block of all rows stays in the L2 cache while all panels are multiplied by it.
-    for (int64_t begin = 0; begin < lanes; begin += Format::CACHE_LANES) {
-      const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
-      if (PANELS > 1 && count <= FEW_ROWS<Format>) {
-        with_row_count<FEW_ROWS<Format>>(count, [&](auto number) {
-          constexpr int ROWS = decltype(number)::value, PADDED = padded<Format>(ROWS);
-          constexpr int AT_ONCE = panels_at_once(PADDED) < PANELS ? panels_at_once(PADDED) : PANELS;
-          // One row is multiplied by four panels with AVX-512: the processor itself prefetches so many streams well.
-          constexpr int EVERY = ROWS == 1 && AT_ONCE > 2 ? 0 : Format::PAIR;
-          for (int panel = 0; panel < PANELS; panel += AT_ONCE) {
-            const Panels some = panels.from(panel);
-            const Prefetch prefetch{reinterpret_cast<const char*>(some.first + begin * COLUMNS) + BYTES_AHEAD, Format::PAIR * LANE_BYTES};
-            float* const place = sums + panel * COLUMNS;
-            micro_kernel<Format, ROWS, AT_ONCE, vectors_at_once(PADDED), EVERY>(rows, 0, some, begin, end, 0, place, sums_stride, prefetch);
-          }
-        });
-        continue;
-      }
-      for (int panel = 0; panel < PANELS; ++panel) {
-        const float* next = panel + 1 < PANELS ? panels.from(panel + 1).first + begin * COLUMNS : panels.first + end * COLUMNS;
-        multiply_block(rows, count, panels.from(panel), begin, end, sums + panel * COLUMNS, sums_stride, next);
-      }
+  const int64_t lanes = rows.lanes();
+#if defined(__AMX_TILE__)
+  // Vectors would sum bfloat16 in another order than tiles do. Sums of int8 are exact in any order, and faster with vectors for a few rows.
+  if constexpr (Format::TILES)
+    if (Format::SCALES == 0 || (count >= MIN_TILED_ROWS && lanes % 16 == 0)) return multiply_tiles<PANELS>(rows, count, panels, sums, sums_stride);
+#endif
+  // Blocks in the outer loop: a block of all rows stays in the L2 cache while all panels are multiplied by it.
+  for (int64_t begin = 0; begin < lanes; begin += Format::CACHE_LANES) {
+    const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
+    if (PANELS > 1 && count <= FEW_ROWS<Format>) {
+      with_row_count<FEW_ROWS<Format>>(count, [&](auto number) {
+        constexpr int ROWS = decltype(number)::value, PADDED = padded<Format>(ROWS);
+        constexpr int AT_ONCE = panels_at_once(PADDED) < PANELS ? panels_at_once(PADDED) : PANELS;
+        // One row is multiplied by four panels with AVX-512: the processor itself prefetches so many streams well.
+        constexpr int EVERY = ROWS == 1 && AT_ONCE > 2 ? 0 : Format::PAIR;
+        for (int panel = 0; panel < PANELS; panel += AT_ONCE) {
+          const Panels some = panels.from(panel);
+          const Prefetch prefetch{reinterpret_cast<const char*>(some.first + begin * COLUMNS) + BYTES_AHEAD, Format::PAIR * LANE_BYTES};
+          float* const place = sums + panel * COLUMNS;
+          micro_kernel<Format, ROWS, AT_ONCE, vectors_at_once(PADDED), EVERY>(rows, 0, some, begin, end, 0, place, sums_stride, prefetch);
+        }
+      });
+      continue;
+    }
+    for (int panel = 0; panel < PANELS; ++panel) {
+      const float* next = panel + 1 < PANELS ? panels.from(panel + 1).first + begin * COLUMNS : panels.first + end * COLUMNS;
+      multiply_block(rows, count, panels.from(panel), begin, end, sums + panel * COLUMNS, sums_stride, next);
     }
   }
 }

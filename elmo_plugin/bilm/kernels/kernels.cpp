@@ -6,12 +6,10 @@
 #include "lstm_training.h"
 #include "token_layer.h"
 
-#define JOINED(NAME, VARIANT) NAME##_##VARIANT
-#define NAMED(NAME, VARIANT) JOINED(NAME, VARIANT)
-#define ENTRY(NAME) extern "C" int NAMED(NAME, VARIANT)
+namespace {
 
 // Packs a matrix of four-byte lanes, shape `(output_dim, lanes)`, into panels. Scales, if given, are stored behind each panel.
-ENTRY(pack)(const float* matrix, const float* scales, float* panels, int64_t output_dim, int64_t lanes, int threads) {
+Status pack(const float* matrix, const float* scales, float* panels, int64_t output_dim, int64_t lanes, int64_t threads) {
   const Team team(threads);
   const int64_t size = lanes * COLUMNS + (scales ? COLUMNS : 0);
   team.each(output_dim / COLUMNS, [&](int64_t panel, int) {
@@ -21,58 +19,43 @@ ENTRY(pack)(const float* matrix, const float* scales, float* panels, int64_t out
   return DONE;
 }
 
-#define FORWARD(FORMAT, TYPE)                                                                                                             \
-  ENTRY(convolution_##FORMAT)(const Convolution* layer, const int64_t* ids, int64_t count, int64_t num_characters, float* outputs,        \
-                              int32_t* places, int threads) {                                                                             \
-    return run_convolution<TYPE>(*layer, ids, count, num_characters, outputs, places, threads);                                           \
-  }                                                                                                                                       \
-  ENTRY(highway_##FORMAT)(const float* weight, int64_t dim, int row_major, const float* bias, const float* inputs, float* outputs,        \
-                          float* saved, int64_t count, int threads) {                                                                     \
-    return run_highway(Weight<TYPE>{weight, dim, row_major != 0}, bias, inputs, outputs, saved, count, threads);                          \
-  }                                                                                                                                       \
-  ENTRY(linear_##FORMAT)(const float* weight, int64_t dim, int row_major, const float* bias, const float* inputs, float* outputs,         \
-                         int64_t count, int64_t output_dim, int threads) {                                                                \
-    return run_linear(Weight<TYPE>{weight, dim, row_major != 0}, bias, inputs, outputs, count, output_dim, threads);                      \
-  }                                                                                                                                       \
-  ENTRY(lstm_layer_##FORMAT)(const Layer* layer, const float* inputs, float* hidden, float* cell, float* outputs, float* activations,     \
-                             float* cells, const int64_t* sizes, int64_t steps, int threads)
+struct Entry {
+  const char* name;
+  void* function;
+};
 
-#define FROZEN(FORMAT, TYPE)                                                                                                              \
-  FORWARD(FORMAT, TYPE) { return run_layer<TYPE, false>(*layer, inputs, hidden, cell, outputs, activations, cells, sizes, steps, threads); }
+}  // namespace
 
-#define TRAINED(FORMAT, TYPE)                                                                                                             \
-  FORWARD(FORMAT, TYPE) {                                                                                                                 \
-    const auto run = activations ? run_layer<TYPE, true> : run_layer<TYPE, false>;                                                        \
-    return run(*layer, inputs, hidden, cell, outputs, activations, cells, sizes, steps, threads);                                         \
-  }                                                                                                                                       \
-  ENTRY(lstm_backward_##FORMAT)(const Layer* layer, const Saved* saved, const Gradients* grad, const int64_t* sizes, int64_t steps,       \
-                                int threads) {                                                                                            \
-    return lstm_backward<TYPE>(*layer, *saved, *grad, sizes, steps, threads);                                                             \
-  }                                                                                                                                       \
-  ENTRY(linear_backward_##FORMAT)(const float* weight, int64_t dim, const float* inputs, const float* grad_outputs,                       \
-                                  const LinearGradients* grad, int64_t count, int64_t output_dim, int threads) {                          \
-    return linear_backward<TYPE>(weight, dim, inputs, grad_outputs, *grad, count, output_dim, threads);                                   \
-  }                                                                                                                                       \
-  ENTRY(log_sum_exp_##FORMAT)(const Logits* logits, float* largest, float* sums, int threads) {                                           \
-    return log_sum_exp<TYPE>(*logits, largest, sums, threads);                                                                            \
-  }                                                                                                                                       \
-  ENTRY(log_sum_exp_backward_##FORMAT)(const Logits* logits, const float* results, const float* grad_results,                             \
-                                       const LinearGradients* grad, int threads) {                                                        \
-    return log_sum_exp_backward<TYPE>(*logits, results, grad_results, *grad, threads);                                                    \
-  }                                                                                                                                       \
-  ENTRY(highway_backward_##FORMAT)(const float* weight, int64_t dim, const float* inputs, const float* saved, const float* grad_outputs,  \
-                                   const LinearGradients* grad, int64_t count, int threads) {                                             \
-    return highway_backward<TYPE>(weight, dim, inputs, saved, grad_outputs, *grad, count, threads);                                       \
-  }
+#define JOINED(NAME, VARIANT) NAME##_##VARIANT
+#define NAMED(NAME, VARIANT) JOINED(NAME, VARIANT)
+#define ENTRY(NAME, FUNCTION) {NAME, reinterpret_cast<void*>(FUNCTION)},
+#define FROZEN(FORMAT, TYPE)                                 \
+  ENTRY("convolution_" FORMAT, convolution<TYPE>)            \
+  ENTRY("highway_" FORMAT, highway<TYPE>)                    \
+  ENTRY("linear_" FORMAT, linear<TYPE>)                      \
+  ENTRY("lstm_layer_" FORMAT, (run_layer<TYPE, false>))
+#define TRAINED(FORMAT, TYPE)                                \
+  FROZEN(FORMAT, TYPE)                                       \
+  ENTRY("highway_backward_" FORMAT, highway_backward<TYPE>)  \
+  ENTRY("linear_backward_" FORMAT, linear_backward<TYPE>)    \
+  ENTRY("log_sum_exp_" FORMAT, log_sum_exp<TYPE>)            \
+  ENTRY("log_sum_exp_backward_" FORMAT, log_sum_exp_backward<TYPE>) \
+  ENTRY("lstm_forward_" FORMAT, (run_layer<TYPE, true>))     \
+  ENTRY("lstm_backward_" FORMAT, lstm_backward<TYPE>)
 
-TRAINED(float32, Float32)
-FROZEN(int16, Int16)
-FROZEN(int8, Int8)
+// Returns the address of an entry point, whose arguments are pointers and int64_t; null if the variant has none of that name.
+extern "C" void* NAMED(elmo_entry, VARIANT)(const char* name) {
+  const Entry entries[] = {
+    ENTRY("pack", pack)
+    ENTRY("convolution_backward", convolution_backward)
+    TRAINED("float32", Float32)
+    FROZEN("int16", Int16)
+    FROZEN("int8", Int8)
 #if defined(HAS_BFLOAT16)
-TRAINED(bfloat16, BFloat16)
+    TRAINED("bfloat16", BFloat16)
 #endif
-
-ENTRY(convolution_backward)(const Convolution* layer, const int64_t* ids, int64_t count, int64_t num_characters, int64_t num_embeddings,
-                            const float* outputs, const int32_t* places, const float* grad_outputs, const ConvolutionGradients* grad, int threads) {
-  return convolution_backward(*layer, ids, count, num_characters, num_embeddings, outputs, places, grad_outputs, *grad, threads);
+  };
+  for (const Entry& one : entries)
+    if (!strcmp(one.name, name)) return one.function;
+  return nullptr;
 }

@@ -174,7 +174,6 @@ void* work(void* number) {
 
 // Starts the workers that are missing. Returns the number of threads, which is smaller than `threads` if the system starts no more.
 int with_workers(int threads) {
-  threads = threads > MAX_THREADS ? MAX_THREADS : threads;
   for (; pool.workers < threads - 1; ++pool.workers) {
     pthread_attr_t detached;
     pthread_attr_init(&detached);
@@ -184,7 +183,7 @@ int with_workers(int threads) {
     pthread_attr_destroy(&detached);
     if (failed) break;
   }
-  return static_cast<int>(minimum(threads, pool.workers + 1));
+  return minimum(threads, pool.workers + 1);
 }
 
 #if defined(__x86_64__)
@@ -208,11 +207,6 @@ bool has_avx_vnni() {
 
 #endif
 
-constexpr uint64_t mixed(uint64_t hash, uint64_t word) {
-  const uint64_t both = hash ^ word;
-  return (both << 32 | both >> 32) * 0x9e3779b97f4a7c15 + 1;
-}
-
 #if defined(__aarch64__)
 // Returns whether the processor has an extension: by its bit of an entry of Linux's auxiliary vector, or by its name in macOS.
 bool has_extension([[maybe_unused]] int entry, [[maybe_unused]] int bit, [[maybe_unused]] const char* name) {
@@ -227,29 +221,6 @@ bool has_extension([[maybe_unused]] int entry, [[maybe_unused]] int bit, [[maybe
 #endif
 }
 #endif
-
-// Hashes bytes in eight independent chains. SSE2 has no product of 64 bits, so vectors would be slower.
-#ifndef __clang__
-__attribute__((optimize("no-tree-vectorize", "no-tree-slp-vectorize"), noinline))
-#endif
-uint64_t hash_of(const uint8_t* data, int64_t size) {
-  uint64_t chains[8] = {}, words[8];
-  const auto add = [&](const uint8_t* place, int64_t count) {
-    memcpy(words, place, count);
-    for (int k = 0; k < 8; ++k) chains[k] = mixed(chains[k], words[k]);
-  };
-  constexpr int64_t STEP = sizeof(words);
-  int64_t start = 0;
-  for (; start + STEP <= size; start += STEP) {
-    __builtin_prefetch(data + start + 16 * STEP);
-    add(data + start, STEP);
-  }
-  memset(words, 0, sizeof(words));
-  add(data + start, size - start);
-  uint64_t hash = size;
-  for (const uint64_t chain : chains) hash = mixed(hash, chain);
-  return hash;
-}
 
 }  // namespace
 
@@ -283,9 +254,9 @@ int elmo_supports(const char* variant) {
   return !strcmp(variant, "portable");
 }
 
-int elmo_enter_pool(int threads) {
-  if (threads <= 1 || pthread_mutex_trylock(&pool.owner)) return 1;
-  threads = with_workers(threads);
+int elmo_enter_pool(int64_t wanted) {
+  if (wanted <= 1 || pthread_mutex_trylock(&pool.owner)) return 1;
+  const int threads = with_workers(minimum(wanted, MAX_THREADS));
   if (threads == 1) pthread_mutex_unlock(&pool.owner);
   return threads;
 }
@@ -323,14 +294,6 @@ void elmo_run(int threads, int64_t count, JobBody body, const void* context) {
   while (!finished()) pthread_cond_wait(&pool.job_done, &pool.mutex);
   pool.caller_sleeps = 0;
   pthread_mutex_unlock(&pool.mutex);
-}
-
-// Writes a hash of each block of `block` bytes.
-void elmo_block_hashes(const uint8_t* data, int64_t size, int64_t block, uint64_t* hashes, int threads) {
-  const Team team(threads);
-  team.each((size + block - 1) / block, [&](int64_t index, int) {
-    hashes[index] = hash_of(data + index * block, minimum(block, size - index * block));
-  });
 }
 
 float* elmo_scratch(int64_t count) {

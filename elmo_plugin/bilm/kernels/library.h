@@ -14,7 +14,7 @@ typedef void (*JobBody)(const void* job, int64_t begin, int64_t end, int thread)
 extern "C" {
 // Reserves the pool and returns the number of threads that the caller gets, itself included: up to `threads`, or one while another caller has the
 // pool.
-int elmo_enter_pool(int threads);
+int elmo_enter_pool(int64_t threads);
 void elmo_leave_pool(int threads);
 // Runs each item of a job once, on this many threads, and returns when all are done.
 void elmo_run(int threads, int64_t count, JobBody body, const void* job);
@@ -31,7 +31,7 @@ enum Status { DONE, NO_MEMORY, HAS_NAN };
 struct Team {
   int threads;
 
-  explicit Team(int wanted) : threads(elmo_enter_pool(wanted)) {}
+  explicit Team(int64_t wanted) : threads(elmo_enter_pool(wanted)) {}
   ~Team() { elmo_leave_pool(threads); }
   Team(const Team&) = delete;
 

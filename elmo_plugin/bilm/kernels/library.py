@@ -18,12 +18,9 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from elmo_plugin.bilm.kernels import machine
-
-if TYPE_CHECKING:  # `elmo-plugin --version` need not wait for PyTorch
-    import torch
 
 # Environment variable that sets the variant: one of `VARIANTS`, or `none` for PyTorch's operators.
 VARIABLE = "ELMO_PLUGIN_ISA"
@@ -40,28 +37,10 @@ PATH = Path(__file__).with_name("libelmo_kernels.so.1")
 MANIFEST = PATH.with_name("libelmo_kernels.json")
 
 # Version of entry points and memory layouts, which `setup.py` compiles into the library.
-ABI = 3
+ABI = 4
 
 # Results of an entry point, besides 0: `Status` of `library.h`.
 _NO_MEMORY, _HAS_NAN = 1, 2
-
-# Size of a block that `block_hashes` hashes.
-HASHED_BYTES = 1 << 16
-
-_POINTER, _COUNT, _INT = ctypes.c_void_p, ctypes.c_int64, ctypes.c_int
-_ARGUMENTS: dict[str, list[Any]] = {
-    "pack": [*[_POINTER] * 3, _COUNT, _COUNT, _INT],
-    "lstm_layer": [*[_POINTER] * 8, _COUNT, _INT],
-    "lstm_backward": [*[_POINTER] * 4, _COUNT, _INT],
-    "linear_backward": [_POINTER, _COUNT, *[_POINTER] * 3, _COUNT, _COUNT, _INT],
-    "highway_backward": [_POINTER, _COUNT, *[_POINTER] * 4, _COUNT, _INT],
-    "log_sum_exp": [*[_POINTER] * 3, _INT],
-    "log_sum_exp_backward": [*[_POINTER] * 4, _INT],
-    "convolution": [_POINTER, _POINTER, _COUNT, _COUNT, _POINTER, _POINTER, _INT],
-    "convolution_backward": [_POINTER, _POINTER, *[_COUNT] * 3, *[_POINTER] * 4, _INT],
-    "highway": [_POINTER, _COUNT, _INT, *[_POINTER] * 4, _COUNT, _INT],
-    "linear": [_POINTER, _COUNT, _INT, *[_POINTER] * 3, _COUNT, _COUNT, _INT],
-}
 
 # PyTorch's own number of threads. Kernels import PyTorch before this file.
 _DEFAULT_THREADS = sys.modules["torch"].get_num_threads() if "torch" in sys.modules else None
@@ -127,34 +106,14 @@ def description() -> str:
     return "PyTorch's operators"
 
 
-def function(name: str, *types: str) -> Callable[..., bool]:
+def function(*name: str) -> Callable[..., bool]:
     """
-    Return a C function of the current variant (`kernels.cpp`); its name may end in a number format.
-    The function returns whether a frozen LSTM layer gave NaN.
+    Return a C function of the current variant (`kernels.cpp`), given the parts of its name. The
+    function returns whether a frozen LSTM layer gave NaN.
     """
     found = variant()
     assert found is not None
-    return _function(found, name, types)
-
-
-def is_loaded() -> bool:
-    """Return whether the library runs here, without a self-test of its kernels."""
-    wanted = _override.get() or os.environ.get(VARIABLE)
-    return wanted != NONE and _library() is not None
-
-
-def block_hashes(octets: "torch.Tensor") -> "torch.Tensor":
-    """Return an int64 hash of each block of 64 KiB of a contiguous uint8 tensor on the CPU."""
-    import torch
-
-    loaded = _library()
-    assert loaded is not None
-    assert octets.is_contiguous()
-    hashes = torch.empty(-(-octets.numel() // HASHED_BYTES), dtype=torch.int64, device="cpu")
-    found = loaded.elmo_block_hashes
-    found.argtypes, found.restype = [_POINTER, _COUNT, _COUNT, _POINTER, _INT], None
-    found(octets.data_ptr(), octets.numel(), HASHED_BYTES, hashes.data_ptr(), num_threads())
-    return hashes
+    return _function(found, "_".join(name))
 
 
 def limit(clip: float | None) -> float:
@@ -232,18 +191,21 @@ def _library() -> ctypes.CDLL | None:
 
 
 @functools.cache
-def _function(variant: str, name: str, types: tuple[str, ...]) -> Callable[..., bool]:
+def _function(variant: str, name: str) -> Callable[..., bool]:
     library = _library()
     assert library is not None
-    found = library["_".join((name, *types, variant.replace("-", "_")))]
-    found.argtypes, found.restype = _ARGUMENTS[name], _has_nan
-    return found
+    find = library[f"elmo_entry_{variant.replace('-', '_')}"]
+    find.restype = ctypes.c_void_p
+    entry = ctypes.CFUNCTYPE(ctypes.c_int)(find(name.encode()))
 
+    def call(*arguments: Any) -> bool:
+        words = (ctypes.c_int64(one) if isinstance(one, int) else one for one in arguments)
+        status = entry(*words)
+        if status == _NO_MEMORY:
+            raise MemoryError("no memory for the scratch space of a kernel of the biLM")
+        return status == _HAS_NAN
 
-def _has_nan(status: int) -> bool:
-    if status == _NO_MEMORY:
-        raise MemoryError("no memory for the scratch space of a kernel of the biLM")
-    return status == _HAS_NAN
+    return call
 
 
 def _warn(text: str) -> None:

@@ -6,11 +6,6 @@
 
 namespace {
 
-// What the forward pass had and saved; `compiled_training.py` declares the same structures. `activations` and `cells` are `Blocks`.
-struct Saved {
-  float *inputs, *hidden, *cell, *outputs, *activations, *cells;
-};
-
 // Memory for `5 * width + 2 * dim` columns of all rows, whose number is rounded up to a multiple of 32; the gradient of the outputs; and those to
 // compute. Null stands for one that is not needed.
 struct Gradients {
@@ -42,86 +37,74 @@ __attribute__((noinline)) inline void gates_backward(const float* grad_gated, co
   }
 }
 
-// Computes the gradients of a layer's inputs and weights from what the forward pass saved.
+// Computes the gradients of a layer's inputs and weights from what the forward pass saved; the states are those before the first step.
 template <class Format>
-Status lstm_backward(const Layer& layer, const Saved& saved, const Gradients& grad, const int64_t* sizes, int64_t steps, int threads) {
+Status lstm_backward(const Layer& layer, const Tensors& saved, const Gradients& grad, const int64_t* sizes, int64_t steps, int64_t threads) {
   const Team team(threads);
   const int64_t width = layer.width, dim = layer.dim, input_dim = layer.input_dim, gates = GATES * width;
-  const int64_t count = count_rows(sizes, steps), max_rows = steps > 0 ? sizes[0] : 0;
-  const GradientPanels<Format> grad_gates{grad.memory, gates, count}, gated{grad.memory + grad_gates.size(), width, count};
+  const int64_t count = count_rows(sizes, steps), most = steps > 0 ? sizes[0] : 0;
+  const float cell_clip = layer.cell_clip, projection_clip = layer.projection_clip;
+  const TransposedPanels<Format> grad_gates{grad.memory, gates, count}, gated{grad.memory + grad_gates.size(), width, count};
   float *const grad_projected = gated.data + gated.size(), *const previous_outputs = grad_projected + count * dim;
   // Scratch: the transposed weights and what the steps need; after them, what the products of all rows need. The transpose of a weight is as large
   // as its gradient, or smaller, and lies in its memory until the gradient is computed.
   const int64_t input_size = grad.inputs && !grad.input ? weight_size<Format>(input_dim, gates) : 0;
   const int64_t state_size = grad.state ? 0 : weight_size<Format>(dim, gates);
   const int64_t projection_size = grad.projection ? 0 : weight_size<Format>(width, dim);
-  const int64_t cell_size = round_up(max_rows * width, LINE / 4), gates_rows_size = Rows<Format>::size(max_rows, gates);
-  const int64_t steps_size = cell_size + gates_rows_size + Rows<Format>::size(max_rows, dim) + team.threads * max_rows * WIDE;
+  const int64_t cell_size = round_up(most * width, LINE / 4), gates_size = Rows<Format>::size(most, gates);
+  const int64_t projected_size = Rows<Format>::size(most, dim), stride = width + LINE / 4;
+  const int64_t steps_size = cell_size + gates_size + projected_size + most * stride;
   float* const scratch =
       elmo_scratch(maximum(input_size + state_size + projection_size + steps_size, gradient_scratch<Format>(team.threads, count)));
   if (scratch == nullptr) return NO_MEMORY;
-  float *const input = grad.input ? grad.input : scratch, *const state = grad.state ? grad.state : scratch + input_size;
-  float* const projection = grad.projection ? grad.projection : scratch + input_size + state_size;
   float* const grad_cell = scratch + input_size + state_size + projection_size;
-  const Rows<Format> gates_rows{grad_cell + cell_size, max_rows, gates}, projected_rows{gates_rows.data + gates_rows_size, max_rows, dim};
-  float* const all_products = projected_rows.data + Rows<Format>::size(max_rows, dim);
+  const Rows<Format> gates_rows{grad_cell + cell_size, most, gates}, projected_rows{gates_rows.data + gates_size, most, dim};
+  const Matrix grad_gated{projected_rows.data + projected_size, stride};
   const Blocks<Format> activations{saved.activations, count};
   const Blocks<Float32> cells{saved.cells, count};
 
-  if (grad.inputs) pack_transposed<Format>(team, layer.input, input_dim, gates, input);
-  pack_transposed<Format>(team, layer.state, dim, gates, state);
-  pack_transposed<Format>(team, layer.projection, width, dim, projection);
-  memset(grad_cell, 0, max_rows * width * sizeof(float));
+  Weight<Format> input{};
+  if (grad.inputs) input = packed_transpose<Format>(team, layer.input, input_dim, gates, grad.input ? grad.input : scratch);
+  const auto state = packed_transpose<Format>(team, layer.state, dim, gates, grad.state ? grad.state : scratch + input_size);
+  const auto projection =
+      packed_transpose<Format>(team, layer.projection, width, dim, grad.projection ? grad.projection : scratch + input_size + state_size);
+  memset(grad_cell, 0, most * width * sizeof(float));
   if (grad.bias) memset(grad.bias, 0, gates * sizeof(float));
   grad_gates.finish();
   gated.finish();
-  const int64_t state_columns = columns_at_once(dim, team.threads), gate_columns = columns_at_once(width, team.threads);
-  const int64_t panel = panel_size<Format>(gates);
-  int64_t start = count;
-  for (int64_t step = steps; step >= 0; --step) {
+  for (int64_t step = steps, start = count; step >= 0; --step) {
     // The gradients of the gates, first of the step's outputs: what comes from the loss and from the step after.
     const int64_t after = step < steps ? sizes[step] : 0, size = step > 0 ? sizes[step - 1] : 0;
-    team.ranges(after > 0 ? width / gate_columns : 0, [&](int64_t begin, int64_t end, int thread) {
-      [[maybe_unused]] const Tiles tiles;
-      float* const products = all_products + thread * max_rows * WIDE;
-      for (int64_t first = begin * gate_columns; first < end * gate_columns; first += gate_columns) {
-        const Panels panels{projection + first / COLUMNS * panel_size<Format>(dim), panel_size<Format>(dim)};
-        multiply_columns(projected_rows, after, panels, gate_columns, products, gate_columns);
-        for (int64_t column = first; column < first + gate_columns; column += COLUMNS) {
-          float sums[WIDE] = {}, own[WIDE], grads[WIDE], output[COLUMNS];
-          for (int64_t row = 0; row < after; ++row) {
-            const float* previous = step > 0 ? cells.at(start - size + row, column) : saved.cell + row * width + column;
-            for (int64_t gate = 0; gate < GATES; ++gate) activations.get(start + row, gate * width + column, own + gate * COLUMNS);
-            gates_backward(products + row * gate_columns + column - first, own, cells.at(start + row, column), previous,
-                           grad_cell + row * width + column, grads, output, layer.cell_clip);
-            gated.put(start + row, column, output);
-            for (int64_t gate = 0; gate < GATES; ++gate) {
-              const float* values = grads + gate * COLUMNS;
-              gates_rows.put(row, gate * width + column, values);
-              grad_gates.put(start + row, gate * width + column, values);
-              add_columns(sums + gate * COLUMNS, values);
-            }
-          }
-          for (int64_t gate = 0; gate < GATES && grad.bias; ++gate) add_columns(grad.bias + gate * width + column, sums + gate * COLUMNS);
+    multiply_all(team, projected_rows, after, projection, grad_gated, [&](int64_t column) {
+      float sums[WIDE] = {}, own[WIDE], grads[WIDE], output[COLUMNS];
+      for (int64_t row = 0; row < after; ++row) {
+        const float* previous = step > 0 ? cells.at(start - size + row, column) : saved.cell + row * width + column;
+        for (int64_t gate = 0; gate < GATES; ++gate) activations.get(start + row, gate * width + column, own + gate * COLUMNS);
+        gates_backward(grad_gated.at(row, column), own, cells.at(start + row, column), previous, grad_cell + row * width + column, grads, output,
+                       cell_clip);
+        gated.put(start + row, column, output);
+        for (int64_t gate = 0; gate < GATES; ++gate) {
+          const float* values = grads + gate * COLUMNS;
+          gates_rows.set(row, gate * width + column, values);
+          grad_gates.put(start + row, gate * width + column, values);
+          add_columns(sums + gate * COLUMNS, values);
         }
       }
+      for (int64_t gate = 0; gate < GATES && grad.bias; ++gate) add_columns(grad.bias + gate * width + column, sums + gate * COLUMNS);
     });
-    if (grad.inputs) multiply_all(team, gates_rows, after, input, input_dim, grad.inputs + start * input_dim, [](int64_t, int64_t) {});
+    if (grad.inputs) multiply_all(team, gates_rows, after, input, {grad.inputs + start * input_dim, input_dim}, nothing);
+    if (size == 0) continue;
     start -= size;
-    team.ranges(size > 0 ? dim / state_columns : 0, [&](int64_t begin, int64_t end, int thread) {
-      [[maybe_unused]] const Tiles tiles;
-      float* const products = all_products + thread * max_rows * WIDE;
-      for (int64_t column = begin * state_columns; column < end * state_columns; column += state_columns) {
-        if (after > 0) multiply_columns(gates_rows, after, Panels{state + column / COLUMNS * panel, panel}, state_columns, products, state_columns);
-        for (int64_t row = 0; row < size; ++row) {
-          const int64_t place = (start + row) * dim + column;
-          float* own = grad_projected + place;
-          for (int64_t j = 0; j < state_columns; ++j) {
-            const float output = saved.outputs[place + j], sum = grad.outputs[place + j] + (row < after ? products[row * state_columns + j] : 0.0f);
-            own[j] = (output >= layer.projection_clip) | (output <= -layer.projection_clip) ? 0.0f : sum;
-          }
-          for (int64_t j = 0; j < state_columns; j += COLUMNS) projected_rows.put(row, column + j, own + j);
+    const Matrix projected{grad_projected + start * dim, dim};
+    multiply_all(team, gates_rows, after, state, projected, [&](int64_t column) {
+      for (int64_t row = 0; row < size; ++row) {
+        const int64_t place = (start + row) * dim + column;
+        float* own = projected.at(row, column);
+        for (int64_t j = 0; j < COLUMNS; ++j) {
+          const float output = saved.outputs[place + j], sum = grad.outputs[place + j] + (row < after ? own[j] : 0.0f);
+          own[j] = (output >= projection_clip) | (output <= -projection_clip) ? 0.0f : sum;
         }
+        projected_rows.set(row, column, own);
       }
     });
   }

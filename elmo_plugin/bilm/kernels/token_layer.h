@@ -1,4 +1,4 @@
-// The products of the token layer: convolutions, highway layers and linear layers, with their gradients.
+// Convolutions and highway layers of the token layer, with their gradients.
 
 #pragma once
 
@@ -11,7 +11,7 @@ struct Convolution {
   const float *filters, *bias, *embedding;
   // Width of each filter, in characters.
   const int64_t* widths;
-  int64_t num_filters, depth, char_embedding_dim, widest, padding_id, is_tanh;
+  int64_t num_filters, depth, char_embedding_dim, widest, padding_id, is_tanh, num_embeddings;
 };
 
 // Max pooling of 32 filters over the positions of a token. Windows that reach beyond the last character are left out. `places` holds the first position
@@ -39,14 +39,14 @@ inline int64_t token_length(const int64_t* ids, int64_t num_characters, int64_t 
 // Computes the filters' activations of tokens, shape `(count, num_filters)`, from character ids, shape `(count, num_characters)`. All windows of
 // padding alone give the same values, so only one is computed, at the end of each token. `places`, unless null, gets the positions of the maxima.
 template <class Format>
-Status run_convolution(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, float* outputs, int32_t* places,
-                     int threads) {
+Status convolution(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, float* outputs, int32_t* places,
+                   int64_t threads) {
   const Team team(threads);
   const int64_t max_rows = maximum(BLOCK_ROWS, num_characters + 1);
   const Rows<Format> rows{elmo_scratch(Rows<Format>::size(max_rows, layer.depth) + team.threads * max_rows * COLUMNS), max_rows, layer.depth};
   if (rows.data == nullptr) return NO_MEMORY;
   float* const all_products = rows.data + Rows<Format>::size(max_rows, layer.depth);
-  const Weight<Format> filters{layer.filters, layer.depth, false};
+  const Weight<Format> filters{layer.filters, layer.num_filters, layer.depth};
   const int64_t dim = layer.char_embedding_dim, width = layer.widest * dim;
   for (int64_t start = 0, end; start < count; start = end) {
     // Index of each token's first row in `rows`.
@@ -67,49 +67,24 @@ Status run_convolution(const Convolution& layer, const int64_t* ids, int64_t cou
         rows.pack(row);
       }
     });
-    team.ranges(layer.num_filters / COLUMNS, [&](int64_t begin, int64_t stop, int thread) {
-      [[maybe_unused]] const Tiles tiles;
+    each_column(team, layer.num_filters, COLUMNS, [&](int64_t column, int thread) {
       float* const products = all_products + thread * max_rows * COLUMNS;
-      for (int64_t column = begin * COLUMNS; column < stop * COLUMNS; column += COLUMNS) {
-        int64_t widest = 1;
-        for (int64_t j = 0; j < COLUMNS; ++j) widest = maximum(widest, layer.widths[column + j]);
-        // The weights behind the panel's widest filter are zeros. Unlike packed rows, those of float32 may be read in part.
-        const Rows<Format> used{rows.data, rows.count, Rows<Format>::PACKED ? rows.dim : round_up(widest * dim, SOME_LANES)};
-        multiply<1>(used, first[end - start], filters.panels(column), products, COLUMNS);
-        for (int64_t token = start; token < end; ++token) {
-          float* output = outputs + token * layer.num_filters + column;
-          const int64_t row = first[token - start];
-          max_pool(products + row * COLUMNS, first[token - start + 1] - row, layer.widths + column, num_characters, output,
-                   places ? places + token * layer.num_filters + column : nullptr);
-          for (int64_t j = 0; j < COLUMNS; ++j) {
-            const float sum = output[j] + layer.bias[column + j];
-            output[j] = layer.is_tanh ? hyperbolic_tangent(sum) : sum < 0.0f ? 0.0f : sum;
-          }
+      int64_t widest = 1;
+      for (int64_t j = 0; j < COLUMNS; ++j) widest = maximum(widest, layer.widths[column + j]);
+      // The weights behind the panel's widest filter are zeros. Unlike packed rows, those of float32 may be read in part.
+      const Rows<Format> used{rows.data, rows.count, Rows<Format>::PACKED ? rows.dim : round_up(widest * dim, SOME_LANES)};
+      filters.template multiply_by<1>(used, first[end - start], column, COLUMNS, products, COLUMNS);
+      for (int64_t token = start; token < end; ++token) {
+        float* output = outputs + token * layer.num_filters + column;
+        const int64_t row = first[token - start];
+        max_pool(products + row * COLUMNS, first[token - start + 1] - row, layer.widths + column, num_characters, output,
+                 places ? places + token * layer.num_filters + column : nullptr);
+        for (int64_t j = 0; j < COLUMNS; ++j) {
+          const float sum = output[j] + layer.bias[column + j];
+          output[j] = layer.is_tanh ? hyperbolic_tangent(sum) : sum < 0.0f ? 0.0f : sum;
         }
       }
     });
-  }
-  return DONE;
-}
-
-// Packs inputs, shape `(count, weight.dim)`, some rows at a time, and calls `block(weight, rows, size, start, scratch)` after each time. `scratch` has
-// room for `more_per_row` floats for each row and thread. A row-major weight, with `output_dim` rows, is packed first where products cannot read it.
-template <class Format, class Block>
-Status over_rows(const Team& team, Weight<Format> weight, int64_t output_dim, const float* inputs, int64_t count, int64_t more_per_row,
-                 const Block& block) {
-  constexpr bool MAY_PACK = Rows<Format>::PACKED && Format::SCALES == 0;
-  const int64_t dim = weight.dim, packed_size = MAY_PACK && weight.row_major ? weight_size<Format>(output_dim, dim) : 0;
-  const int64_t max_rows = minimum(count, BLOCK_ROWS), size_of_rows = Rows<Format>::size(max_rows, dim);
-  float* const packed = elmo_scratch(packed_size + size_of_rows + team.threads * max_rows * more_per_row);
-  if (packed == nullptr) return NO_MEMORY;
-  const Rows<Format> rows{packed + packed_size, max_rows, dim};
-  if constexpr (MAY_PACK) {
-    if (weight.row_major) weight = {pack_weight<Format>(team, weight.data, output_dim, dim, packed), dim, false};
-  }
-  for (int64_t start = 0; start < count; start += max_rows) {
-    const int64_t size = minimum(count - start, max_rows);
-    load_rows(team, inputs + start * dim, rows, size);
-    block(weight, rows, size, start, rows.data + size_of_rows);
   }
   return DONE;
 }
@@ -117,68 +92,46 @@ Status over_rows(const Team& team, Weight<Format> weight, int64_t output_dim, co
 // Highway layer, `gate * x + (1 - gate) * relu(transform)`. The weight, shape `(2 * dim, dim)`, has the rows of the transform, then those of the
 // gate. `saved`, shape `(count, 2 * dim)`, gets `relu(transform)` and the gate, unless it is null.
 template <class Format>
-Status run_highway(const Weight<Format>& whole, const float* bias, const float* inputs, float* outputs, float* saved, int64_t count, int threads) {
+Status highway(const Affine& layer, const float* inputs, float* outputs, float* saved, int64_t count, int64_t threads) {
   const Team team(threads);
-  const int64_t dim = whole.dim;
+  const auto given = layer.as<Format>();
   constexpr int64_t BOTH = 2 * COLUMNS;
-  const auto block = [&](const Weight<Format>& weight, const Rows<Format>& rows, int64_t size, int64_t start, float* all_products) {
-    team.ranges(dim / COLUMNS, [&](int64_t begin, int64_t end, int thread) {
-      [[maybe_unused]] const Tiles tiles;
-      float* const all = all_products + thread * rows.count * BOTH;
-      for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
-        if (weight.row_major) {
-          weight.multiply_by(rows, size, column, all, BOTH);
-          weight.multiply_by(rows, size, dim + column, all + COLUMNS, BOTH);
-        } else {
-          multiply<2>(rows, size, weight.panels(column, dim), all, BOTH);
-        }
-        for (int64_t row = 0; row < size; ++row) {
-          const int64_t place = (start + row) * dim + column;
-          const float* x = inputs + place;
-          float *transforms = all + row * BOTH, *gates = transforms + COLUMNS;
+  const int64_t dim = layer.dim, max_rows = minimum(count, BLOCK_ROWS), rows_size = Rows<Format>::size(max_rows, dim);
+  float* const memory = elmo_scratch(given.packed_size() + rows_size + team.threads * max_rows * BOTH);
+  if (memory == nullptr) return NO_MEMORY;
+  float* const packed_rows = memory + given.packed_size();
+  const auto weight = given.readable(team, memory);
+  over_rows<Format>(team, inputs, count, dim, packed_rows, [&](const Rows<Format>& rows, int64_t size, int64_t start) {
+    each_column(team, dim, COLUMNS, [&](int64_t column, int thread) {
+      float* const all = packed_rows + rows_size + thread * max_rows * BOTH;
+      weight.template multiply_by<2>(rows, size, column, dim, all, BOTH);
+      for (int64_t row = 0; row < size; ++row) {
+        const int64_t place = (start + row) * dim + column;
+        const float* x = inputs + place;
+        float *transforms = all + row * BOTH, *gates = transforms + COLUMNS;
 #pragma omp simd
-          for (int64_t j = 0; j < COLUMNS; ++j) {
-            const float sum = transforms[j] + bias[column + j], transform = sum < 0.0f ? 0.0f : sum;
-            const float gate = sigmoid(gates[j] + bias[dim + column + j]);
-            outputs[place + j] = __builtin_fmaf(gate, x[j] - transform, transform);
-            transforms[j] = transform;
-            gates[j] = gate;
-          }
-          for (int64_t half = 0; half < 2 && saved; ++half)
-            memcpy(saved + (2 * (start + row) + half) * dim + column, transforms + half * COLUMNS, COLUMNS * sizeof(float));
+        for (int64_t j = 0; j < COLUMNS; ++j) {
+          const float sum = transforms[j] + layer.bias[column + j], transform = sum < 0.0f ? 0.0f : sum;
+          const float gate = sigmoid(gates[j] + layer.bias[dim + column + j]);
+          outputs[place + j] = __builtin_fmaf(gate, x[j] - transform, transform);
+          transforms[j] = transform;
+          gates[j] = gate;
         }
+        for (int64_t half = 0; half < 2 && saved; ++half)
+          memcpy(saved + (2 * (start + row) + half) * dim + column, transforms + half * COLUMNS, COLUMNS * sizeof(float));
       }
     });
-  };
-  return over_rows<Format>(team, whole, 2 * dim, inputs, count, BOTH, block);
-}
-
-// Computes `inputs W^T + bias`, shape `(count, output_dim)`.
-template <class Format>
-Status run_linear(const Weight<Format>& whole, const float* bias, const float* inputs, float* outputs, int64_t count, int64_t output_dim, int threads) {
-  const Team team(threads);
-  const auto block = [&](const Weight<Format>& weight, const Rows<Format>& rows, int64_t size, int64_t start, float* all_products) {
-    team.ranges(output_dim / COLUMNS, [&](int64_t begin, int64_t end, int thread) {
-      [[maybe_unused]] const Tiles tiles;
-      float* const products = all_products + thread * rows.count * COLUMNS;
-      for (int64_t column = begin * COLUMNS; column < end * COLUMNS; column += COLUMNS) {
-        weight.multiply_by(rows, size, column, products, COLUMNS);
-        for (int64_t row = 0; row < size; ++row) {
-          float* output = outputs + (start + row) * output_dim + column;
-          for (int64_t j = 0; j < COLUMNS; ++j) output[j] = products[row * COLUMNS + j] + (bias ? bias[column + j] : 0.0f);
-        }
-      }
-    });
-  };
-  return over_rows<Format>(team, whole, output_dim, inputs, count, COLUMNS, block);
+  });
+  return DONE;
 }
 
 // --- gradients ---
 
 // Computes the gradients of a highway layer. `saved` holds what its forward pass saved.
 template <class Format>
-Status highway_backward(const float* weight, int64_t dim, const float* inputs, const float* saved, const float* grad_outputs,
-                        const LinearGradients& grad, int64_t count, int threads) {
+Status highway_backward(const Affine& layer, const float* inputs, const float* saved, const float* grad_outputs, const LinearGradients& grad,
+                        int64_t count, int64_t threads) {
+  const int64_t dim = layer.dim;
   const auto output = [&](int64_t row, int64_t column, float* values) {
     const bool is_gate = column >= dim;
     const int64_t place = row * dim + column - (is_gate ? dim : 0);
@@ -194,7 +147,7 @@ Status highway_backward(const float* weight, int64_t dim, const float* inputs, c
     const float *gate = saved + (2 * row + 1) * dim + column, *gradient = grad_outputs + row * dim + column;
     for (int64_t j = 0; j < COLUMNS; ++j) values[j] = __builtin_fmaf(gradient[j], gate[j], values[j]);
   };
-  return linear_gradients<Format>(weight, 2 * dim, dim, inputs, count, grad, threads, output, finish, 0, no_preparation);
+  return linear_gradients<Format>(layer, inputs, count, grad, threads, output, finish, 0, no_preparation);
 }
 
 // Tokens whose gradients of character embeddings are summed together, so that sums do not depend on the number of threads.
@@ -207,12 +160,11 @@ struct ConvolutionGradients {
 
 // Computes the gradients of convolutions. Each filter has one of each token's windows as input: that of its maximum, at `places`. The filters of
 // `layer` are row-major here. `outputs` are the forward pass's.
-inline Status convolution_backward(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, int64_t num_embeddings,
-                                 const float* outputs, const int32_t* places, const float* grad_outputs, const ConvolutionGradients& grad,
-                                 int threads) {
+inline Status convolution_backward(const Convolution& layer, const int64_t* ids, int64_t count, int64_t num_characters, const float* outputs,
+                                   const int32_t* places, const float* grad_outputs, const ConvolutionGradients& grad, int64_t threads) {
   const Team team(threads);
   const int64_t dim = layer.char_embedding_dim, width = num_characters + layer.widest, filters = layer.num_filters;
-  const int64_t groups = (count + TOKENS_AT_ONCE - 1) / TOKENS_AT_ONCE, table = num_embeddings * dim;
+  const int64_t groups = (count + TOKENS_AT_ONCE - 1) / TOKENS_AT_ONCE, table = layer.num_embeddings * dim;
   // Gradients of sums, shape `(count, num_filters)`; the tokens' characters, shape `(count, width, dim)`; for each thread the gradients of a token's
   // characters; for each group that of the embedding.
   float* const grad_sums = elmo_scratch(round_up(count * (filters + width * dim) + team.threads * width * dim + groups * table, LINE / 4));

@@ -35,14 +35,9 @@ typedef int32_t Integers __attribute__((vector_size(4 * LANES)));
 inline Vector broadcast(float value) { return value - Vector{}; }
 inline Integers broadcast(int32_t value) { return value - Integers{}; }
 
-inline Vector load(const float* place) {
-  Vector value;
-  memcpy(&value, place, sizeof value);
-  return value;
-}
-
-inline Integers load_integers(const float* place) {
-  Integers value;
+template <class Value = Vector>
+inline Value load(const float* place) {
+  Value value;
   memcpy(&value, place, sizeof value);
   return value;
 }

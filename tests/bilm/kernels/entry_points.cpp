@@ -10,7 +10,6 @@
 #include <vector>
 
 extern "C" int elmo_supports(const char* variant);
-extern "C" void elmo_block_hashes(const uint8_t* data, int64_t size, int64_t block, uint64_t* hashes, int threads);
 
 namespace {
 
@@ -62,65 +61,40 @@ void print(const char* entry, const char* format, std::initializer_list<Floats> 
          static_cast<long long>(count), error);
 }
 
-struct Entries {
-  const char* format;
-  int per_lane;
-  decltype(&lstm_layer_float32_portable) lstm_layer;
-  decltype(&convolution_float32_portable) convolution;
-  decltype(&highway_float32_portable) highway;
-  decltype(&linear_float32_portable) linear;
+template <class Format>
+constexpr const char* NAME = "bfloat16";
+template <>
+constexpr const char* NAME<Float32> = "float32";
+template <>
+constexpr const char* NAME<Int16> = "int16";
+template <>
+constexpr const char* NAME<Int8> = "int8";
 
-  // Returns a packed weight. Its columns from `used` on, if given, are zeros.
-  Floats weight(int64_t rows, int64_t dim, const int64_t* used = nullptr) const {
-    const int64_t lanes = dim / per_lane;
-    const bool is_bfloat16 = !strcmp(format, "bfloat16");
-    Floats matrix(rows * lanes), scales(rows), exact(is_bfloat16 ? rows * dim : 0);
-    for (int64_t row = 0; row < rows; ++row) {
-      scales[row] = (uniform() + 2.0f) * (per_lane == 2 ? 1e-9f : 1e-6f);
-      for (int64_t k = 0; k < dim; ++k) {
-        const float number = used == nullptr || k < used[row] ? uniform() : 0.0f;
-        const int64_t place = row * dim + k;
-        if (per_lane == 1) matrix[place] = number * 0.1f;
-        if (is_bfloat16) exact[place] = number * 0.1f;
-        // The norm of 128 numbers is below the limit.
-        if (per_lane == 2 && !is_bfloat16) reinterpret_cast<int16_t*>(matrix.data())[place] = static_cast<int16_t>(number * 5000.0f);
-        if (per_lane == 4) reinterpret_cast<uint8_t*>(matrix.data())[place] = static_cast<uint8_t>(128 + static_cast<int>(number * 127.0f));
-      }
+// Returns a packed weight. Its columns from `used` on, if given, are zeros.
+template <class Format>
+Floats packed(int64_t rows, int64_t dim, const int64_t* used = nullptr) {
+  constexpr int PER_LANE = Format::PER_LANE;
+  constexpr bool IS_BFLOAT16 = PER_LANE == 2 && Format::SCALES == 0;
+  const int64_t lanes = dim / PER_LANE;
+  Floats matrix(rows * lanes), scales(rows), exact(IS_BFLOAT16 ? rows * dim : 0);
+  for (int64_t row = 0; row < rows; ++row) {
+    scales[row] = (uniform() + 2.0f) * (PER_LANE == 2 ? 1e-9f : 1e-6f);
+    for (int64_t k = 0; k < dim; ++k) {
+      const float number = used == nullptr || k < used[row] ? uniform() : 0.0f;
+      const int64_t place = row * dim + k;
+      if (PER_LANE == 1) matrix[place] = number * 0.1f;
+      if (IS_BFLOAT16) exact[place] = number * 0.1f;
+      // The norm of 128 numbers is below the limit.
+      if (PER_LANE == 2 && !IS_BFLOAT16) reinterpret_cast<int16_t*>(matrix.data())[place] = static_cast<int16_t>(number * 5000.0f);
+      if (PER_LANE == 4) reinterpret_cast<uint8_t*>(matrix.data())[place] = static_cast<uint8_t>(128 + static_cast<int>(number * 127.0f));
     }
-#if defined(HAS_BFLOAT16)
-    if (is_bfloat16) BFloat16::pack(exact.data(), rows * dim, matrix.data(), nullptr);
-#endif
-    const bool scaled = per_lane > 1 && !is_bfloat16;
-    Floats panels(rows * lanes + (scaled ? rows : 0));
-    pack_portable(matrix.data(), scaled ? scales.data() : nullptr, panels.data(), rows, lanes, threads);
-    print("pack", format, {panels});
-    return panels;
   }
-};
-
-// The entry points that train.
-struct Trained {
-  const char* format;
-  decltype(&lstm_layer_float32_portable) forward;
-  decltype(&lstm_backward_float32_portable) backward;
-  decltype(&linear_float32_portable) linear;
-  decltype(&linear_backward_float32_portable) linear_backward;
-  decltype(&highway_float32_portable) highway;
-  decltype(&highway_backward_float32_portable) highway_backward;
-  decltype(&log_sum_exp_float32_portable) log_sum_exp;
-  decltype(&log_sum_exp_backward_float32_portable) log_sum_exp_backward;
-};
-
-#define ENTRIES(FORMAT, PER_LANE) \
-  { #FORMAT, PER_LANE, lstm_layer_##FORMAT##_portable, convolution_##FORMAT##_portable, highway_##FORMAT##_portable, linear_##FORMAT##_portable }
-#define TRAINS(FORMAT)                                                                                                                    \
-  {                                                                                                                                       \
-    #FORMAT, lstm_layer_##FORMAT##_portable, lstm_backward_##FORMAT##_portable, linear_##FORMAT##_portable,                     \
-        linear_backward_##FORMAT##_portable, highway_##FORMAT##_portable, highway_backward_##FORMAT##_portable,                     \
-        log_sum_exp_##FORMAT##_portable, log_sum_exp_backward_##FORMAT##_portable                                                   \
-  }
-const Entries FLOAT32 = ENTRIES(float32, 1), INT16 = ENTRIES(int16, 2), INT8 = ENTRIES(int8, 4);
-const Trained TRAINED_FLOAT32 = TRAINS(float32);
+  if constexpr (IS_BFLOAT16) Format::pack(exact.data(), rows * dim, matrix.data(), nullptr);
+  Floats panels(rows * lanes + (Format::SCALES ? rows : 0));
+  pack(matrix.data(), Format::SCALES ? scales.data() : nullptr, panels.data(), rows, lanes, threads);
+  print("pack", NAME<Format>, {panels});
+  return panels;
+}
 
 struct LstmShape {
   int64_t width, dim, input_dim;
@@ -133,18 +107,22 @@ struct LinearShape {
 };
 const LinearShape LINEARS[] = {{352, 96, 71}, {64, 32, 517}, {32, 64, 1}};
 
-void run_lstm(const Entries& one, const LstmShape& shape, bool row_major) {
+template <class Format>
+void run_lstm(const LstmShape& shape, bool row_major) {
   const int64_t width = shape.width, dim = shape.dim, count = count_rows(shape.sizes.data(), shape.sizes.size()), most = shape.sizes[0];
-  const auto weight = [&](int64_t rows, int64_t columns) { return row_major ? random_floats(rows * columns, 0.1f) : one.weight(rows, columns); };
-  const Floats input = weight(4 * width, shape.input_dim), state_weight = one.weight(4 * width, dim), projection = one.weight(dim, width);
-  const Floats bias = random_floats(4 * width), inputs = random_floats(count * shape.input_dim, 3.0f);
+  const Floats input = row_major ? random_floats(4 * width * shape.input_dim, 0.1f) : packed<Format>(4 * width, shape.input_dim);
+  const Floats state_weight = packed<Format>(4 * width, dim), projection = packed<Format>(dim, width);
+  const Floats bias = random_floats(4 * width);
+  Floats inputs = random_floats(count * shape.input_dim, 3.0f);
   Floats hidden = random_floats(most * dim), cell = random_floats(most * width), outputs(count * dim);
   const Layer layer{input.data(), bias.data(), state_weight.data(), projection.data(), width, dim, shape.input_dim, row_major, 0.8f, 0.2f};
-  one.lstm_layer(&layer, inputs.data(), hidden.data(), cell.data(), outputs.data(), nullptr, nullptr, shape.sizes.data(), shape.sizes.size(), threads);
-  print("lstm_layer", one.format, {outputs, hidden, cell});
+  const Tensors tensors{inputs.data(), hidden.data(), cell.data(), outputs.data(), nullptr, nullptr};
+  run_layer<Format, false>(layer, tensors, shape.sizes.data(), shape.sizes.size(), threads);
+  print("lstm_layer", NAME<Format>, {outputs, hidden, cell});
 }
 
-void train_lstm(const Trained& one, const LstmShape& shape) {
+template <class Format>
+void train_lstm(const LstmShape& shape) {
   const int64_t width = shape.width, dim = shape.dim, count = count_rows(shape.sizes.data(), shape.sizes.size()), most = shape.sizes[0];
   const Floats input = random_floats(4 * width * shape.input_dim, 0.1f), state_weight = random_floats(4 * width * dim, 0.1f);
   const Floats projection = random_floats(dim * width, 0.1f), bias = random_floats(4 * width);
@@ -152,59 +130,65 @@ void train_lstm(const Trained& one, const LstmShape& shape) {
   const Floats grad_outputs = random_floats(count * dim);
   Floats last_hidden = hidden, last_cell = cell, outputs(count * dim), activations(count * 4 * width), cells(count * width);
   const Layer layer{input.data(), bias.data(), state_weight.data(), projection.data(), width, dim, shape.input_dim, 1, 0.8f, 0.3f};
-  one.forward(&layer, inputs.data(), last_hidden.data(), last_cell.data(), outputs.data(), activations.data(), cells.data(), shape.sizes.data(),
-              shape.sizes.size(), threads);
-  print("lstm_layer", one.format, {outputs, last_hidden, last_cell, cells});
-  const Saved saved{inputs.data(), hidden.data(), cell.data(), outputs.data(), activations.data(), cells.data()};
+  Tensors tensors{inputs.data(), last_hidden.data(), last_cell.data(), outputs.data(), activations.data(), cells.data()};
+  run_layer<Format, true>(layer, tensors, shape.sizes.data(), shape.sizes.size(), threads);
+  print("lstm_forward", NAME<Format>, {outputs, last_hidden, last_cell, cells});
+  tensors.hidden = hidden.data();
+  tensors.cell = cell.data();
   Floats to_inputs(inputs.size()), to_input(input.size()), to_state(state_weight.size()), to_bias(bias.size()), to_projection(projection.size());
   Floats memory((count + 31) / 32 * 32 * (5 * width + 2 * dim));
   const Gradients grad{memory.data(),   grad_outputs.data(), to_inputs.data(),    to_input.data(),
                        to_state.data(), to_bias.data(),      to_projection.data()};
-  one.backward(&layer, &saved, &grad, shape.sizes.data(), shape.sizes.size(), threads);
-  print("lstm_backward", one.format, {to_inputs, to_input, to_state, to_bias, to_projection});
+  lstm_backward<Format>(layer, tensors, grad, shape.sizes.data(), shape.sizes.size(), threads);
+  print("lstm_backward", NAME<Format>, {to_inputs, to_input, to_state, to_bias, to_projection});
 }
 
-void run_linear_layers(const Entries& one, const LinearShape& shape, bool row_major) {
-  const auto weight = [&](int64_t rows) { return row_major ? random_floats(rows * shape.dim, 0.1f) : one.weight(rows, shape.dim); };
-  const Floats linear = weight(shape.output_dim), highway = weight(2 * shape.dim), bias = random_floats(shape.output_dim);
-  const Floats highway_bias = random_floats(2 * shape.dim), inputs = random_floats(shape.count * shape.dim);
-  Floats outputs(shape.count * shape.output_dim), carried(inputs.size());
-  one.linear(linear.data(), shape.dim, row_major, bias.data(), inputs.data(), outputs.data(), shape.count, shape.output_dim, threads);
-  print("linear", one.format, {outputs});
-  one.highway(highway.data(), shape.dim, row_major, highway_bias.data(), inputs.data(), carried.data(), nullptr, shape.count, threads);
-  print("highway", one.format, {carried});
-}
-
-void train_linear_layers(const Trained& one, const LinearShape& shape) {
+template <class Format>
+void run_linear_layers(const LinearShape& shape, bool row_major) {
   const int64_t dim = shape.dim, output_dim = shape.output_dim, count = shape.count;
-  const Floats linear = random_floats(output_dim * dim, 0.1f), highway = random_floats(2 * dim * dim, 0.1f), bias = random_floats(output_dim);
+  const auto weight = [&](int64_t rows) { return row_major ? random_floats(rows * dim, 0.1f) : packed<Format>(rows, dim); };
+  const Floats weights = weight(output_dim), both = weight(2 * dim), bias = random_floats(output_dim);
+  const Floats highway_bias = random_floats(2 * dim), inputs = random_floats(count * dim);
+  Floats outputs(count * output_dim), carried(inputs.size());
+  linear<Format>({weights.data(), bias.data(), output_dim, dim, row_major}, inputs.data(), outputs.data(), nullptr, count, threads);
+  print("linear", NAME<Format>, {outputs});
+  highway<Format>({both.data(), highway_bias.data(), 2 * dim, dim, row_major}, inputs.data(), carried.data(), nullptr, count, threads);
+  print("highway", NAME<Format>, {carried});
+}
+
+template <class Format>
+void train_linear_layers(const LinearShape& shape) {
+  const int64_t dim = shape.dim, output_dim = shape.output_dim, count = shape.count;
+  const Floats weight = random_floats(output_dim * dim, 0.1f), both = random_floats(2 * dim * dim, 0.1f), bias = random_floats(output_dim);
   const Floats highway_bias = random_floats(2 * dim), inputs = random_floats(count * dim), grad_outputs = random_floats(count * output_dim);
   const Floats grad_carried = random_floats(count * dim);
   Floats outputs(count * output_dim), carried(inputs.size()), saved(2 * inputs.size()), to_inputs(inputs.size());
-  Floats to_linear(linear.size()), to_bias(bias.size()), to_highway(highway.size()), to_highway_bias(highway_bias.size());
-  one.linear(linear.data(), dim, true, bias.data(), inputs.data(), outputs.data(), count, output_dim, threads);
-  print("linear", one.format, {outputs});
+  Floats to_linear(weight.size()), to_bias(bias.size()), to_highway(both.size()), to_highway_bias(highway_bias.size());
+  const Affine layer{weight.data(), bias.data(), output_dim, dim, true}, carries{both.data(), highway_bias.data(), 2 * dim, dim, true};
+  linear<Format>(layer, inputs.data(), outputs.data(), nullptr, count, threads);
+  print("linear", NAME<Format>, {outputs});
   const LinearGradients of_linear{to_inputs.data(), to_linear.data(), to_bias.data()};
-  one.linear_backward(linear.data(), dim, inputs.data(), grad_outputs.data(), &of_linear, count, output_dim, threads);
-  print("linear_backward", one.format, {to_inputs, to_linear, to_bias});
+  linear_backward<Format>(layer, inputs.data(), nullptr, grad_outputs.data(), of_linear, count, threads);
+  print("linear_backward", NAME<Format>, {to_inputs, to_linear, to_bias});
   std::vector<int32_t> ids(output_dim), targets(count);
   for (int64_t column = 0; column < output_dim; ++column) ids[column] = column % 7 - 1;
   for (int64_t row = 0; row < count; ++row) targets[row] = row % 9;
-  const Logits logits{linear.data(), bias.data(), inputs.data(), ids.data(), targets.data(), dim, output_dim, count};
+  const Logits logits{layer, inputs.data(), ids.data(), targets.data(), count};
   Floats largest(count), sums(count);
-  one.log_sum_exp(&logits, largest.data(), sums.data(), threads);
-  print("log_sum_exp", one.format, {largest, sums});
-  one.log_sum_exp_backward(&logits, largest.data(), sums.data(), &of_linear, threads);
-  print("log_sum_exp_backward", one.format, {to_inputs, to_linear, to_bias});
-  one.highway(highway.data(), dim, true, highway_bias.data(), inputs.data(), carried.data(), saved.data(), count, threads);
-  print("highway", one.format, {carried, saved});
+  log_sum_exp<Format>(logits, largest.data(), sums.data(), threads);
+  print("log_sum_exp", NAME<Format>, {largest, sums});
+  log_sum_exp_backward<Format>(logits, largest.data(), sums.data(), of_linear, threads);
+  print("log_sum_exp_backward", NAME<Format>, {to_inputs, to_linear, to_bias});
+  highway<Format>(carries, inputs.data(), carried.data(), saved.data(), count, threads);
+  print("highway", NAME<Format>, {carried, saved});
   const LinearGradients of_highway{to_inputs.data(), to_highway.data(), to_highway_bias.data()};
-  one.highway_backward(highway.data(), dim, inputs.data(), saved.data(), grad_carried.data(), &of_highway, count, threads);
-  print("highway_backward", one.format, {to_inputs, to_highway, to_highway_bias});
+  highway_backward<Format>(carries, inputs.data(), saved.data(), grad_carried.data(), of_highway, count, threads);
+  print("highway_backward", NAME<Format>, {to_inputs, to_highway, to_highway_bias});
 }
 
 // Convolutions of 1 to 5 characters, and if `trained` their gradients, whose filters are row-major.
-void run_convolutions(const Entries& one, int64_t count, bool is_tanh, bool trained) {
+template <class Format>
+void run_convolutions(int64_t count, bool trained) {
   constexpr int64_t FILTERS = 96, DIM = 7, WIDEST = 5, CHARACTERS = 11, EMBEDDINGS = 29, PADDING = 3, DEPTH = 64;
   Sizes widths(FILTERS), used(FILTERS), ids(count * CHARACTERS);
   for (int64_t filter = 0; filter < FILTERS; ++filter) {
@@ -215,41 +199,42 @@ void run_convolutions(const Entries& one, int64_t count, bool is_tanh, bool trai
     for (int64_t place = 0; place < CHARACTERS; ++place)
       ids[token * CHARACTERS + place] = place > token % CHARACTERS ? PADDING : static_cast<int64_t>((uniform() + 1.0f) * EMBEDDINGS / 2.0f);
   const Floats embedding = random_floats(EMBEDDINGS * DIM), bias = random_floats(FILTERS, 0.1f);
-  Floats filters = trained ? random_floats(FILTERS * DEPTH) : one.weight(FILTERS, DEPTH, used.data()), outputs(count * FILTERS);
+  Floats filters = trained ? random_floats(FILTERS * DEPTH) : packed<Format>(FILTERS, DEPTH, used.data()), outputs(count * FILTERS);
   const Floats row_major = filters;
   if (trained) {
     for (int64_t place = 0; place < FILTERS * DEPTH; ++place)
       if (place % DEPTH >= used[place / DEPTH]) filters[place] = 0.0f;
     const Floats matrix = filters;
-    pack_portable(matrix.data(), nullptr, filters.data(), FILTERS, DEPTH, threads);
+    pack(matrix.data(), nullptr, filters.data(), FILTERS, DEPTH, threads);
   }
   std::vector<int32_t> places(outputs.size());
-  Convolution layer{filters.data(), bias.data(), embedding.data(), widths.data(), FILTERS, DEPTH, DIM, WIDEST, PADDING, is_tanh};
-  one.convolution(&layer, ids.data(), count, CHARACTERS, outputs.data(), places.data(), threads);
-  print("convolution", one.format, {outputs, Floats(places.begin(), places.end())});
+  const int64_t is_tanh = count != 37;
+  Convolution layer{filters.data(), bias.data(), embedding.data(), widths.data(), FILTERS, DEPTH, DIM, WIDEST, PADDING, is_tanh, EMBEDDINGS};
+  convolution<Format>(layer, ids.data(), count, CHARACTERS, outputs.data(), places.data(), threads);
+  print("convolution", NAME<Format>, {outputs, Floats(places.begin(), places.end())});
   if (!trained) return;
   layer.filters = row_major.data();
   const Floats grad_outputs = random_floats(outputs.size());
   Floats to_filters(FILTERS * DEPTH), to_bias(FILTERS), to_embedding(embedding.size());
   const ConvolutionGradients grad{to_filters.data(), to_bias.data(), to_embedding.data()};
-  convolution_backward_portable(&layer, ids.data(), count, CHARACTERS, EMBEDDINGS, outputs.data(), places.data(), grad_outputs.data(), &grad,
-                                threads);
+  convolution_backward(layer, ids.data(), count, CHARACTERS, outputs.data(), places.data(), grad_outputs.data(), grad, threads);
   print("convolution_backward", "float32", {to_filters, to_bias, to_embedding});
 }
 
 // Runs frozen and trained layers, from the same random numbers each time.
-void run_all(const Entries& one, const Trained* trained) {
+template <class Format, bool TRAINS>
+void run_all() {
   state = 0;
   found.clear();
   for (const LstmShape& shape : LSTMS) {
-    run_lstm(one, shape, false);
-    if (trained) train_lstm(*trained, shape);
+    run_lstm<Format>(shape, false);
+    if constexpr (TRAINS) train_lstm<Format>(shape);
   }
   for (const LinearShape& shape : LINEARS) {
-    run_linear_layers(one, shape, false);
-    if (trained) train_linear_layers(*trained, shape);
+    run_linear_layers<Format>(shape, false);
+    if constexpr (TRAINS) train_linear_layers<Format>(shape);
   }
-  for (const int64_t count : {1, 37, 301}) run_convolutions(one, count, count != 37, false);
+  for (const int64_t count : {1, 37, 301}) run_convolutions<Format>(count, false);
 }
 
 }  // namespace
@@ -257,19 +242,15 @@ void run_all(const Entries& one, const Trained* trained) {
 int main(int, char** arguments) {
   threads = atoi(arguments[1]);
   if (threads == 0) return !elmo_supports(arguments[1]);
-  for (const Entries& one : {INT16, INT8}) run_all(one, nullptr);
-  for (const LstmShape& shape : LSTMS) run_lstm(FLOAT32, shape, true);
-  for (const LinearShape& shape : LINEARS) run_linear_layers(FLOAT32, shape, true);
-  for (const int64_t count : {1, 37, 301}) run_convolutions(FLOAT32, count, count != 37, true);
-  run_all(FLOAT32, &TRAINED_FLOAT32);
+  run_all<Int16, false>();
+  run_all<Int8, false>();
+  for (const LstmShape& shape : LSTMS) run_lstm<Float32>(shape, true);
+  for (const LinearShape& shape : LINEARS) run_linear_layers<Float32>(shape, true);
+  for (const int64_t count : {1, 37, 301}) run_convolutions<Float32>(count, true);
+  run_all<Float32, true>();
 #if defined(HAS_BFLOAT16)
-  const Trained trained = TRAINS(bfloat16);
   expected = found;
-  run_all(ENTRIES(bfloat16, 2), &trained);
+  run_all<BFloat16, true>();
   expected.clear();
 #endif
-  const Floats data = random_floats(12345);
-  uint64_t hashes[4];
-  elmo_block_hashes(reinterpret_cast<const uint8_t*>(data.data()), 4 * data.size() - 3, 16384, hashes, threads);
-  for (const uint64_t hash : hashes) printf("block_hashes uint64 %016llx 1 1 0\n", static_cast<unsigned long long>(hash));
 }

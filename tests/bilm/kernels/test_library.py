@@ -101,20 +101,20 @@ def test_a_pure_python_install_says_nothing(other_library, recwarn):
 
 
 FAULTS = [
-    "__builtin_fmaf(f, cell, i * g)>i * g",
-    "clamp(place[j], layer.projection_clip)>place[j]",
-    "first ? sums : sums + load(before)>sums",
-    "return broadcast(-bits_of(parameters[1]));>return broadcast(0);",
-    "32750.0f / parameters[0]>32000.0f / parameters[0]",
-    "sizes[step + 1] : 0>sizes[step + 1] : size",
-    "layer.bias + column, width>layer.bias, width",
+    "__builtin_fmaf(f, cell, i * g) => i * g",
+    "clamp(own[j], projection_clip) => own[j]",
+    "partial + load<decltype(partial)>(place) => partial",
+    "broadcast(-bits_of(own[1])) => broadcast(0)",
+    "32750.0f / parameters[0] => 32000.0f / parameters[0]",
+    "sizes[step + 1] : 0 => sizes[step + 1] : size",
+    "layer.bias + column, width => layer.bias, width",
 ]
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_wrong_library_is_not_used(written_wrong, fault):
-    written_wrong(*fault.split(">"))
+    written_wrong(*fault.split(" => "))
     refused("is not used, since its variant x86-64-v3 gives wrong")
 
 
@@ -164,11 +164,11 @@ from elmo_plugin.bilm.kernels.compiled import CompiledAffine
 from elmo_plugin.bilm.kernels.interface import Affine
 linear = CompiledAffine(Affine(torch.randn(64, 8192), torch.randn(64)), "float32")
 rows, outputs = torch.randn(400, 8192), torch.zeros(400, 64)
-pointers = rows.data_ptr(), outputs.data_ptr()
+pointers = rows.data_ptr(), outputs.data_ptr(), None
 stop = threading.Event()
 def work():
     while not stop.is_set():
-        library.function("linear", "float32")(*linear.arguments, *pointers, *outputs.shape, 2)
+        library.function("linear", "float32")(linear.struct, *pointers, len(rows), 2)
 worker = threading.Thread(target=work)
 worker.start()
 statuses = []
