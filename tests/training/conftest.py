@@ -31,7 +31,10 @@ def config(tmp_path):
         ]
         (tmp_path / name).write_text("\n".join(lines) + "\n")
     return {
-        "dataset_reader": {"type": "sequence_tagging"},
+        "dataset_reader": {
+            "type": "sequence_tagging",
+            "token_indexers": {"tokens": {"type": "single_id"}},
+        },
         "train_data_path": str(tmp_path / "train"),
         "validation_data_path": str(tmp_path / "dev"),
         "model": {

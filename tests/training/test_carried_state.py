@@ -22,18 +22,9 @@ from tests.tiny_bilm import BATCHES, random_bilm, write
 
 @pytest.fixture
 def config(config, tmp_path):
-    write(tmp_path)
-    config["dataset_reader"]["token_indexers"] = {
-        "tokens": {"type": "single_id"},
-        "elmo": {"type": "elmo_characters"},
-    }
-    config["model"]["text_field_embedder"]["token_embedders"]["elmo"] = {
-        "type": "elmo_token_embedder",
-        "options": options_dict(random_bilm().options),
-        "pretrained_file": str(tmp_path / "weights.hdf5"),
-    }
-    config["model"]["encoder"]["input_size"] += 12
-    return config
+    files = write(tmp_path)
+    options = options_dict(random_bilm().options)
+    return with_elmo(config, 12, options=options, pretrained_file=str(files.weights))
 
 
 @pytest.mark.parametrize("at", [(0, 2), (1, 3), (0, "validation")])

@@ -14,33 +14,18 @@ from allennlp.models.archival import load_archive
 from allennlp.predictors import Predictor
 
 from elmo_plugin.modules import archived_bilm as from_archive
+from tests.tagging_task import with_elmo
+from tests.tiny_bilm import write
 
 
 @pytest.fixture
 def task(config, tmp_path):
     """A tagger with ELMo, whose biLM is named by files."""
-    from tests.tiny_bilm import write
-
     (tmp_path / "bilm").mkdir()
     files = write(tmp_path / "bilm")
     config["trainer"] |= {"num_epochs": 1, "callbacks": []}
-    config["dataset_reader"]["token_indexers"] = {
-        "tokens": {"type": "single_id"},
-        "elmo": {"type": "elmo_characters"},
-    }
-    embedders = config["model"]["text_field_embedder"]["token_embedders"]
-    embedders["elmo"] = {
-        "type": "elmo_token_embedder",
-        "options_file": str(files.options),
-        "weight_file": str(files.weights),
-    }
-    width = load_width(files.options)
-    config["model"]["encoder"]["input_size"] = 4 + width
-    return config, files
-
-
-def load_width(options):
-    return 2 * json.loads(Path(options).read_text())["lstm"]["projection_dim"]
+    named = {"options_file": str(files.options), "weight_file": str(files.weights)}
+    return with_elmo(config, 12, **named), files
 
 
 def begun_with(config, archive, folder, words=()):
