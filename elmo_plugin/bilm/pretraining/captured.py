@@ -1,10 +1,4 @@
-"""
-A step's loss and gradients, and its update where that is possible, as one CUDA graph, which a GPU
-replays without waiting for Python.
-
-A graph reads and writes tensors that are made once, so a batch is copied to them. Batches have
-different numbers of distinct tokens: there is room for more, and a new graph if it is too little.
-"""
+"""A training step as one CUDA graph, which a GPU replays without waiting for Python."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -29,7 +23,8 @@ ALIGNMENT = 16
 class CapturedStep:
     """
     Training step as a CUDA graph, for batches of equal size, which are copied to fixed memory. It
-    computes the loss times `scale` and its gradients.
+    computes the loss times `scale` and its gradients. Batches have different numbers of distinct
+    tokens: there is room for more, and a new graph is recorded if it is too little.
 
     `update`, if given, follows in the same graph: it changes the weights by their gradients, with
     learning rates that are a tensor, and returns the norm of the gradients.
@@ -62,8 +57,8 @@ class CapturedStep:
         Return the losses of both directions and the norm of the gradients (0 without `update`),
         shape `(3,)`, and the final states, which the next call overwrites.
 
-        `kept` is that of `with_resets`, `seed` that of dropout. Without `update`, add the gradients
-        to those of the parameters. A `RuntimeError` leaves weights and gradients as they were.
+        `kept` is as in `add_gradients`, `seed` is that of dropout. Without `update`, the gradients
+        add to those of the parameters. A `RuntimeError` leaves weights and gradients as they were.
         """
         pair = self._padded(pair)
         given = [pair.characters, pair.tokens, pair.targets, torch.tensor(rates)]
@@ -144,11 +139,11 @@ class CapturedStep:
         def run(updates: bool = True) -> None:
             for parameter in self._all_parameters:
                 parameter.grad = None
-            output = self.model(batch, with_resets(self._states, kept), negatives, dropout)
-            (output.loss * self.scale).backward()
-            losses = torch.stack([output.forward_loss, output.backward_loss])
-            self._figures[:2].copy_(losses.detach())
-            for state, final in zip(self._states, output.states):
+            losses, finals = self.model.add_gradients(
+                batch, self._states, kept, negatives, dropout, self.scale
+            )
+            self._figures[:2].copy_(losses)
+            for state, final in zip(self._states, finals):
                 for place, value in zip(state, final):
                     place.copy_(value)
             if updates and self.update is not None:
@@ -180,19 +175,6 @@ def _places(memory: torch.Tensor, like: Sequence[torch.Tensor]) -> list[torch.Te
         memory[_end_of(like[:index]) :][: one.nbytes].view(one.dtype).view(one.shape)
         for index, one in enumerate(like)
     ]
-
-
-def with_resets(states: BiLstmState, kept: torch.Tensor | None) -> BiLstmState:
-    """
-    Return the states with zeros for the streams that are not `kept`, shape `(2, batch_size, 1)`.
-    """
-    if kept is None:
-        return states
-    forward, backward = (
-        state.map(lambda values, one=own: values * one)  # type: ignore[misc]
-        for state, own in zip(states, kept)
-    )
-    return forward, backward
 
 
 def seed_generators(seed: int, device: torch.device) -> None:

@@ -22,7 +22,7 @@ from elmo_plugin.bilm.kernels.gpu.lstm_directions import lstm_directions
 from elmo_plugin.bilm.model.bilm import BiLm
 from elmo_plugin.bilm.model.char_cnn import CharCnn
 from elmo_plugin.bilm.model.lstm import DIRECTIONS, BiLstm, LstmState
-from elmo_plugin.bilm.pretraining.loader import BatchPair
+from elmo_plugin.bilm.pretraining.loader import BatchPair, to_device
 from elmo_plugin.bilm.pretraining.softmax import Negatives, WordSoftmax
 from elmo_plugin.bilm.pretraining.vocabulary import WordVocabulary
 
@@ -144,6 +144,31 @@ class LanguageModel(torch.nn.Module):
         tops, finals = run(tokens, states, self.dropout if dropout is None else dropout)
         forward_loss, backward_loss = self.softmax(tops, batch.targets.flatten(1), negatives)
         return StepOutput(forward_loss, backward_loss, finals)
+
+    def add_gradients(
+        self,
+        batch: BatchPair,
+        states: BiLstmState | None,
+        kept: torch.Tensor | None,
+        negatives: tuple[Negatives, Negatives] | None,
+        dropout: float,
+        scale: float,
+    ) -> tuple[torch.Tensor, BiLstmState]:
+        """
+        Add the gradients of a batch's loss times `scale`; return both directions' losses, and the
+        final states. Streams that are not `kept`, shape `(2, batch_size, 1)`, begin with zeros.
+        """
+        if states is not None and kept is not None:
+            on_device = to_device(kept, self.softmax.weight.device)
+            forward, backward = (
+                LstmState(state.hidden * own, state.cell * own)
+                for state, own in zip(states, on_device)
+            )
+            states = forward, backward
+        output = self(batch, states, negatives, dropout)
+        (output.loss * scale).backward()
+        losses = torch.stack([output.forward_loss, output.backward_loss]).detach()
+        return losses, output.states
 
     @property
     def fuses_directions(self) -> bool:

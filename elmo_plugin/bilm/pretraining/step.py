@@ -12,10 +12,10 @@ import torch
 
 from elmo_plugin.bilm.files.adagrad_state import PREFIX
 from elmo_plugin.bilm.kernels.backend import BiLstmState, auto_training_dtype
-from elmo_plugin.bilm.pretraining.captured import CapturedStep, seed_generators, with_resets
+from elmo_plugin.bilm.pretraining.captured import CapturedStep, seed_generators
 from elmo_plugin.bilm.pretraining.config import LoopSettings
 from elmo_plugin.bilm.pretraining.language_model import LanguageModel
-from elmo_plugin.bilm.pretraining.loader import BatchPair, to_device
+from elmo_plugin.bilm.pretraining.loader import BatchPair
 from elmo_plugin.bilm.pretraining.optimization import (
     check_takes_sparse,
     clip_grad_norm,
@@ -182,13 +182,9 @@ class Stepper:
                     self.graph = None
             else:
                 seed_generators(seed, self.processes.device)
-                if self.states is not None and kept is not None:
-                    kept = to_device(kept, self.processes.device)
-                    self.states = with_resets(self.states, kept)
-                output = model(pair, self.states, negatives, dropout)
-                (output.loss * scale).backward()
-                self.states = output.states
-                found = torch.stack([output.forward_loss, output.backward_loss]).detach()
+                found, self.states = model.add_gradients(
+                    pair, self.states, kept, negatives, dropout, scale
+                )
             losses.append(found[:2])
         mean = torch.stack(losses).mean(dim=0)
         if graph is not None and graph.update is not None:
