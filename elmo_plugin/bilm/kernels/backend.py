@@ -105,13 +105,11 @@ def run_eagerly(function: Callable[P, Result]) -> Callable[P, Result]:
 
 @torch_private.not_compiled
 def _not_compiled(function: Callable[P, Result]) -> Callable[P, Result]:
-    # Return the same object at every call; a new one makes `torch.compile` recompile the caller.
-    if function not in _left_alone:
-        _left_alone[function] = torch.compiler.disable(function)
-    return _left_alone[function]
+    return _disabled(function)
 
 
-_left_alone: dict[Any, Any] = {}
+# Cached, as a new function at every call makes `torch.compile` recompile the caller.
+_disabled = functools.cache(torch.compiler.disable)
 
 
 @contextmanager

@@ -166,7 +166,11 @@ def _trained_step(random: Callable[..., torch.Tensor], product_dtype: torch.dtyp
     addends, bias = random(size, 4 * cell_size, dtype=product_dtype), random(4 * cell_size)
     products = functional.linear(hidden, weight)
     sums = products.float() + addends.float() + bias
-    expected = _by_autograd(sums, previous, clip, grad_gated.float(), grad_cell.float())
+    with torch.enable_grad():
+        z, c = (one.clone().requires_grad_() for one in (sums, previous))
+        results = lstm_gates(z, c, clip)
+        weights = grad_gated.float(), grad_cell.clone()
+        expected = *results, *torch.autograd.grad(results, (z, c), weights)
     # Filled with NaN, which reveals elements that a kernel does not write.
     activations, grad_sums = torch.full((2, *sums.shape), math.nan, device=sums.device)
     gated, cell = (torch.full_like(one, math.nan) for one in (grad_gated, previous))
@@ -182,21 +186,6 @@ def _trained_step(random: Callable[..., torch.Tensor], product_dtype: torch.dtyp
         )  # fmt: skip
     names = "outputs", "cells", "gradients of gates", "gradients of cells"
     return dict(zip(names, zip((gated, cell, grad_sums, grad_cell), expected)))
-
-
-@torch.enable_grad()
-def _by_autograd(
-    sums: torch.Tensor,
-    previous: torch.Tensor,
-    clip: float,
-    grad_gated: torch.Tensor,
-    grad_cell: torch.Tensor,
-) -> tuple[torch.Tensor, ...]:
-    """Return a step's results from the reference, and their gradients from autograd."""
-    sums, previous = (one.clone().requires_grad_() for one in (sums, previous))
-    gated, cell = lstm_gates(sums, previous, clip)
-    weighed = (gated * grad_gated).sum() + (cell * grad_cell).sum()
-    return gated, cell, *torch.autograd.grad(weighed, [sums, previous])
 
 
 def grid(size: int, width: int, directions: int) -> tuple[tuple[int, int, int], int]:
