@@ -26,32 +26,17 @@ STATE = "ELMO_PLUGIN_STATE"
 OPTIONS_FILE = "ELMO_PLUGIN_OPTIONS_FILE"
 
 
-def chosen_state() -> str:
+def _chosen(caller: str, files: Sequence[Any], state: str | None = None) -> tuple[str, Any]:
     """
-    Return the value of the environment variable `ELMO_PLUGIN_STATE`, by default `"carry"`.
+    Return the state and the two files of a program, or what the environment variables name in
+    their place; the state is `"carry"` by default. Print to stderr what the class `caller` does.
 
-    Raise a `ValueError` if it is not one of `"carry"`, `"reset"` and `"primed"`.
+    Raise a `ValueError` if `ELMO_PLUGIN_STATE` is not one of `"carry"`, `"reset"` and `"primed"`.
     """
-    found = os.environ.get(STATE) or "carry"
-    if found not in STATE_MODES:
-        raise ValueError(f"{STATE} is {found!r}, expected one of {STATE_MODES}")
-    return found
-
-
-def chosen_files(options_file: Any, weight_file: Any) -> tuple[Any, Any]:
-    """
-    Return a program's two files, or the name or folder in the environment variable
-    `ELMO_PLUGIN_OPTIONS_FILE`.
-    """
-    found = os.environ.get(OPTIONS_FILE)
-    if not found:
-        return options_file, weight_file
-    print(f"elmo_plugin: {found} in place of {options_file} ({OPTIONS_FILE})", file=stderr())
-    return found, None
-
-
-def _say(caller: str, state: str) -> None:
-    """Print to stderr the `state` of the class `caller`; for `"carry"`, how to choose another."""
+    if not state:
+        state = os.environ.get(STATE) or "carry"
+        if state not in STATE_MODES:
+            raise ValueError(f"{STATE} is {state!r}, expected one of {STATE_MODES}")
     about = "the same vectors for a sentence each time"
     if state == "carry":
         about = (
@@ -59,6 +44,10 @@ def _say(caller: str, state: str) -> None:
             f"{STATE}=primed (or run --state primed) for the same ones each time"
         )
     print(f"elmo_plugin: {caller} with state {state!r}: {about}", file=stderr())
+    if named := os.environ.get(OPTIONS_FILE):
+        print(f"elmo_plugin: {named} in place of {files[0]} ({OPTIONS_FILE})", file=stderr())
+        files = named, None
+    return state, files
 
 
 class ElmoEmbedder(embedder.ElmoEmbedder):
@@ -76,11 +65,9 @@ class ElmoEmbedder(embedder.ElmoEmbedder):
         cuda_device: int | None = -1,
         state: str | None = None,
     ) -> None:
-        state = state or chosen_state()
-        _say("ElmoEmbedder", state)
+        state, files = _chosen("ElmoEmbedder", (options_file, weight_file), state)
         if cuda_device is None:
             cuda_device = torch.cuda.current_device() if torch.cuda.is_available() else -1
-        files = chosen_files(options_file, weight_file)
         bilm = load_bilm(*files, state=state)
         self.name = str(files[0])
         self.place(bilm, cuda_device)
@@ -95,13 +82,12 @@ class Elmo(elmo.Elmo):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         if named.get("module") is None:
-            named.setdefault("state", chosen_state())
-            _say("Elmo", named["state"])
             files = [*arguments[:2]]
             files += [
                 named.pop(name, None) for name in ("options_file", "weight_file")[len(files) :]
             ]
-            arguments = (*chosen_files(*files), *arguments[2:])
+            named["state"], files = _chosen("Elmo", files, named.get("state"))
+            arguments = (*files, *arguments[2:])
         super().__init__(*arguments, **named)
 
 
@@ -112,9 +98,7 @@ def _ElmoBiLm(
     vocab_to_cache: Sequence[str] | None = None,
 ) -> BiLm:
     """Load a biLM, with the arguments of AllenNLP's class `_ElmoBiLm`."""
-    state = chosen_state()
-    _say("_ElmoBiLm", state)
-    files = chosen_files(options_file, weight_file)
+    state, files = _chosen("_ElmoBiLm", (options_file, weight_file))
     bilm = load_bilm(*files, requires_grad=requires_grad, state=state)
     if vocab_to_cache:
         bilm.cache_vocabulary(vocab_to_cache, requires_grad)
