@@ -2,7 +2,9 @@
 
 import copy
 import inspect
+import operator
 from collections.abc import Iterator, Mapping
+from functools import reduce
 from types import UnionType
 from typing import Any, NamedTuple, Union, get_args, get_origin
 
@@ -93,12 +95,10 @@ def _constructor(annotation: Any, value: Mapping) -> tuple[Any, Mapping[str, Any
 
 def get(config: Any, path: Path) -> Any:
     """Return the value at a path, or `None` if there is none."""
-    for key in path:
-        try:
-            config = config[key]
-        except (KeyError, TypeError, IndexError):
-            return None
-    return config
+    try:
+        return reduce(operator.getitem, path, config)
+    except (KeyError, TypeError, IndexError):
+        return None
 
 
 def replaced(config: Any, path: Path, value: Any) -> Any:

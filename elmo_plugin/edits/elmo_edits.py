@@ -3,6 +3,7 @@
 import copy
 import json
 import re
+from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path as FilePath
 from typing import Any, NamedTuple
@@ -39,6 +40,11 @@ WIDTH = re.compile("dim|size|width|units|channels|features", re.IGNORECASE)
 COUNT = re.compile(r"(^|_)(num|n|min|max)_|layers|heads|blocks|kernel|batch|seed|beam|steps")
 MOST_WIDTHS, MOST_TRIALS, MOST_ELSEWHERE, MOST_STEPS = 16, 60, 4, 8
 SMALL = ElmoOptions(512, 4, 2, 4, ((1, 4),), 1)
+TRANSFORMERS = (
+    PretrainedTransformerIndexer,
+    PretrainedTransformerMismatchedIndexer,
+    PretrainedTransformerTokenizer,
+)
 BILM = "_elmo_lstm"  # is in the name of each parameter of a biLM
 
 
@@ -73,7 +79,12 @@ class AddedElmo:
         self.problem: str | None = None  # what could not be done
         self._weights, self._options = weights, _sizes(weights, None)
         check_not_of_0_9(config)
-        _check_words(config)
+        for one in _reader_arguments(config):
+            if one.builds(*TRANSFORMERS):
+                raise ValueError(
+                    f"{shown(one.path)} is of a transformer, in whose place ELMo would stand; "
+                    "expected a config that reads words, such as with single_id"
+                )
         arguments = list(walk(Model, config.get("model"), ("model",)))
         present = [one for one in arguments if one.builds(Elmo, ElmoTokenEmbedder)]
         embedders = [one.path for one in arguments if one.is_dict_of(TokenEmbedder) and one.given]
@@ -129,7 +140,7 @@ class AddedElmo:
             indexer["code_points"] = True
         if self._options.num_characters != 50:
             indexer["max_characters_per_token"] = self._options.num_characters
-        slots = [slot for part in trial_data.READERS for slot in _slots(self.config, part)]
+        slots = [one for one in _reader_arguments(self.config) if one.is_dict_of(TokenIndexer)]
         paths = [*embedders, *(slot.path for slot in slots)]
         taken = {name for path in paths for name in get(self.config, path) or ()}
         names = ("elmo", *(f"elmo_{number}" for number in range(2, 100)))
@@ -396,10 +407,10 @@ def _for_trial(config: dict[str, Any], is_real: bool = False) -> dict[str, Any]:
     return config
 
 
-def _slots(config: dict[str, Any], part: str) -> list[Argument]:
-    """Return the arguments of a reader that are token indexers, given or not."""
-    arguments = walk(DatasetReader, config[part], (part,)) if config.get(part) else ()
-    return [one for one in arguments if one.is_dict_of(TokenIndexer)]
+def _reader_arguments(config: dict[str, Any]) -> Iterator[Argument]:
+    for part in trial_data.READERS:
+        if config.get(part):
+            yield from walk(DatasetReader, config[part], (part,))
 
 
 def _indexer_config(indexer: TokenIndexer, path: Path) -> dict[str, Any]:
@@ -414,19 +425,3 @@ def _indexer_config(indexer: TokenIndexer, path: Path) -> dict[str, Any]:
         if getattr(indexer, name) != getattr(own, name):
             found[name] = getattr(indexer, name)
     return found
-
-
-def _check_words(config: dict[str, Any]) -> None:
-    """Raise a `ValueError` if a transformer reads the config's text."""
-    transformers = (
-        PretrainedTransformerIndexer,
-        PretrainedTransformerMismatchedIndexer,
-        PretrainedTransformerTokenizer,
-    )
-    for part in trial_data.READERS:
-        for one in walk(DatasetReader, config.get(part) or {}, (part,)):
-            if one.builds(*transformers):
-                raise ValueError(
-                    f"{shown(one.path)} is of a transformer, in whose place ELMo would stand; "
-                    "expected a config that reads words, such as with single_id"
-                )

@@ -71,7 +71,7 @@ def write(source: Path, output: Path, config: dict[str, Any], edits: list[Edit])
         original = evaluate(source)[0]
         imported = os.path.relpath(source.resolve(), output.resolve().parent).replace(os.sep, "/")
         head = f"// {source.name} with ELMo\n(import {_json(imported)}) + "
-        for relative in (True, False):
+        for relative in (True, False, False):
             temporary.write_text(f"{head}{_object(original, edits, 0, relative)}\n", "utf-8")
             try:
                 found = evaluate(temporary)[0]
@@ -83,9 +83,8 @@ def write(source: Path, output: Path, config: dict[str, Any], edits: list[Edit])
                 ) from error
             if found == config:
                 return
-        # Values that depend on edited ones (`self`, `$`) have followed them, and are set back.
-        edits = [*edits, *_differences(found, config)]
-        temporary.write_text(f"{head}{_object(original, edits, 0, False)}\n", "utf-8")
+            if not relative:  # values that depend on edited ones (`self`, `$`) have followed them
+                edits = [*edits, *_differences(found, config)]
 
 
 def _differences(old: Any, new: Any, path: components.Path = ()) -> list[Edit]:

@@ -3,7 +3,7 @@
 import html
 import json
 from collections.abc import Iterator
-from itertools import accumulate, zip_longest
+from itertools import accumulate, repeat, zip_longest
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -37,13 +37,8 @@ def page_of(predictions: str | Path, inputs: str | Path | None = None) -> Iterat
     """
     yield start(Path(predictions).name)
     colors: dict[str, int] = {}
-    lines = _objects(predictions)
-    if inputs is None:
-        pairs: Iterator[Any] = ((number, one, {}) for number, one in lines)
-    else:
-        pairs = _joined_lines(lines, _objects(inputs), predictions, inputs)
     number = None
-    for number, prediction, given in pairs:
+    for number, prediction, given in _with_inputs(predictions, inputs):
         try:
             texts = {key: given[key] for key in TEXTS if key in given}
             caption, content = to_html({**texts, **prediction}, colors)
@@ -60,12 +55,16 @@ def page_of(predictions: str | Path, inputs: str | Path | None = None) -> Iterat
     yield END
 
 
-def _joined_lines(
-    lines: Iterator[Any], inputs: Iterator[Any], path: str | Path, inputs_path: str | Path
+def _with_inputs(
+    path: str | Path, inputs: str | Path | None
 ) -> Iterator[tuple[int, dict[str, Any], dict[str, Any]]]:
-    for line, given in zip_longest(lines, inputs):
+    lines = _objects(path)
+    pairs: Any = zip(lines, repeat((0, {})))  # a prediction may hold its texts
+    if inputs is not None:
+        pairs = zip_longest(lines, _objects(inputs))
+    for line, given in pairs:
         if line is None or given is None:
-            more, fewer = (inputs_path, path) if line is None else (path, inputs_path)
+            more, fewer = (inputs, path) if line is None else (path, inputs)
             raise ValueError(f"{more} has more lines than {fewer}, expected as many")
         yield *line, given[1]
 
