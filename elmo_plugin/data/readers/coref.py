@@ -56,16 +56,10 @@ def read_documents(path: Path) -> Iterator[Document]:
     file has no token.
     """
     begun = num_documents = 0
-    document, clusters = Document("", [], [], []), {}  # type: ignore[var-annotated]
-
-    def finished() -> Iterator[Document]:
-        nonlocal document, clusters, num_documents
-        if document.sentences:
-            num_documents += 1
-            yield document._replace(clusters=list(clusters.values()))
-        document, clusters = Document("", [], [], []), {}
-
-    for rows, line_number, line in read_sentence_rows(path):
+    document = Document("", [], [], [])
+    clusters: Dict[str, List[Mention]] = {}
+    end_of_file: Tuple[List[Row], int, str] = ([], 0, "#end document")
+    for rows, line_number, line in itertools.chain(read_sentence_rows(path), [end_of_file]):
         if rows:
             for cluster, mention in _mentions(path, rows, sum(map(len, document.sentences))):
                 clusters.setdefault(cluster, []).append(mention)
@@ -81,15 +75,17 @@ def read_documents(path: Path) -> Iterator[Document]:
             match = BEGIN.match(line)
             document = document._replace(key=match[1] if match else "")
         elif line.startswith("#end document"):
-            begun = 0
-            yield from finished()
-    if begun:
-        logger.warning(
-            "%s: the document that begins in line %d has no '#end document': a file cut short?",
-            path,
-            begun,
-        )
-    yield from finished()
+            if begun and not line_number:
+                logger.warning(
+                    "%s: the document that begins in line %d has no '#end document': a file cut "
+                    "short?",
+                    path,
+                    begun,
+                )
+            if document.sentences:
+                num_documents += 1
+                yield document._replace(clusters=list(clusters.values()))
+            begun, document, clusters = 0, Document("", [], [], []), {}
     if not num_documents:
         raise ValueError(f"{path}: found no token, expected CoNLL-2012 columns")
 

@@ -13,10 +13,10 @@ from elmo_plugin.data.gold_labels import GoldLabelField, label_text
 from elmo_plugin.data.readers.sharding import IndexingReader
 
 LABELS = ("0", "1", "2", "3", "4")
-# Map from the treebank's labels to those of instances, for each granularity. A granularity without
-# a map keeps all labels. Phrases whose label maps to None are skipped.
-GRANULARITIES: Dict[str, Optional[Dict[str, Optional[str]]]] = {
-    "5-class": None,
+# Map from the treebank's labels to those of instances, for each granularity. Phrases whose label
+# maps to None are skipped.
+GRANULARITIES: Dict[str, Dict[str, Optional[str]]] = {
+    "5-class": {label: label for label in LABELS},
     "3-class": {"0": "0", "1": "0", "2": "1", "3": "2", "4": "2"},
     "2-class": {"0": "0", "1": "0", "2": None, "3": "1", "4": "1"},
 }
@@ -151,8 +151,7 @@ class StanfordSentimentTreeBankDatasetReader(IndexingReader):
                 f"sentiment label {quoted(sentiment)}, expected one of {list(LABELS)} "
                 f"for granularity {self._granularity!r}"
             )
-        coarse = GRANULARITIES[self._granularity]
-        return sentiment if coarse is None else coarse[sentiment]
+        return GRANULARITIES[self._granularity][sentiment]
 
 
 def parse_tree(text: str) -> Tuple[List[str], List[Phrase]]:
