@@ -87,12 +87,7 @@ def test_the_choice_is_of_the_block_and_of_the_thread():
 
 
 def test_a_wrong_definition_would_be_seen(monkeypatch):
-    """Gates in TensorFlow's order."""
-    monkeypatch.setattr(
-        reference,
-        "lstm_gates",
-        lambda z, c, clip: fake_gates(z, c),
-    )
+    monkeypatch.setattr(reference, "lstm_gates", gates_in_tensorflows_order)
     bilm, ids = random_bilm().requires_grad_(False), batch_to_ids(BATCHES[0])
     found = bilm(ids)["activations"][1]
     bilm.reset_states()
@@ -100,7 +95,7 @@ def test_a_wrong_definition_would_be_seen(monkeypatch):
         assert not torch.allclose(bilm(ids)["activations"][1], found, atol=1e-3)
 
 
-def fake_gates(z, c):
+def gates_in_tensorflows_order(z, c, clip):
     i, g, f, o = z.chunk(4, dim=1)
     c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
     return torch.sigmoid(o) * torch.tanh(c), c

@@ -3,8 +3,13 @@ import copy
 import pytest
 import torch
 
-from elmo_plugin.bilm.kernels import fast
-from elmo_plugin.bilm.kernels.token_cache import TokenCache
+from elmo_plugin.bilm.kernels import fast, token_cache
+from elmo_plugin.bilm.kernels.token_cache import (
+    TokenCache,
+    _odd_numbers,
+    distinct_rows,
+    row_hashes,
+)
 from elmo_plugin.bilm.model.characters import batch_to_ids
 from tests.tiny_bilm import cached_names, random_bilm
 
@@ -87,7 +92,7 @@ def frozen_cnn():
     return cnn.requires_grad_(False)
 
 
-TOKENS = batch_to_ids([["a", "cat", "a", "sat", "Überraschung"]])[0]
+TOKENS = batch_to_ids([["a", "cat", "a", "sat", "Überraschung", "", "<S>", "long" * 20]])[0]
 
 
 def test_a_frozen_char_cnn_computes_a_token_once(monkeypatch):
@@ -116,3 +121,35 @@ def test_nothing_is_held_where_gradients_are_wanted_nor_in_copies():
     assert not token_vectors_kept(copy.deepcopy(cnn))
     assert not token_vectors_kept(cnn.double())
     assert cnn(TOKENS).dtype == torch.float64
+
+
+# --- distinct tokens of a batch ------------------------------------------------------------------
+
+
+def test_distinct_rows_by_hand():
+    rows = torch.tensor([[1, 2], [3, 4], [1, 2], [2, 1], [3, 4]])
+    distinct, inverse = distinct_rows(rows)
+    assert torch.equal(distinct[inverse], rows)
+    assert sorted(distinct.tolist()) == [[1, 2], [2, 1], [3, 4]]
+
+
+def test_distinct_rows_of_colliding_hashes(monkeypatch):
+    """With a hash that tells nothing apart the answer is still right."""
+    monkeypatch.setattr(token_cache, "row_hashes", lambda rows: rows[:, 0] * 0)
+    rows = TOKENS
+    distinct, inverse = distinct_rows(rows)
+    assert torch.equal(distinct[inverse], rows)
+    assert len(distinct) == len(set(map(tuple, rows.tolist())))
+
+
+def test_hashes_of_real_tokens_differ():
+    ids = batch_to_ids([[f"{a}{b}" for a in range(100) for b in "abcdefghij"]])[0]
+    assert len(row_hashes(ids).unique()) == 1000
+
+
+def test_hashes_do_not_depend_on_the_default_device():
+    _odd_numbers.cache_clear()
+    ids = torch.arange(10, device="cpu").view(2, 5)
+    with torch.device("meta"):
+        inside = row_hashes(ids)
+    assert torch.equal(row_hashes(ids), inside)
