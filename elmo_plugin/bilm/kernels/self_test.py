@@ -15,28 +15,21 @@ TOLERANCE = {"float32": 1e-5, "int16": 5e-4, "int8": 3e-2, "bfloat16": 1e-2}
 GRADIENT_TOLERANCE = {"float32": 1e-5, "bfloat16": 5e-2}
 
 
+@torch.inference_mode(False)  # weights must not be inference tensors, even if a caller's are
 def wrong_results(formats: tuple[str, ...]) -> list[str]:
     """
     Run the self-test in these number formats. Return the names of the results that differ from the
     definition, such as `"outputs in int8"`.
     """
-    # Weights must not be inference tensors, even if a caller is in inference mode.
-    with torch.inference_mode(False), torch.no_grad():
-        wrong = [
-            f"{name} in {number_format}"
-            for number_format in formats
-            for name in _wrong_in_layer(number_format)
-        ]
     trained = library.trained_formats()
-    return [*wrong, *(f"gradients in {one}" for one in trained if _are_gradients_wrong(one))]
+    wrong = [f"{name} in {one}" for one in formats for name in _wrong_in_layer(one)]
+    return wrong + [f"gradients in {one}" for one in trained if _are_gradients_wrong(one)]
 
 
-@torch.inference_mode(False)
 @torch.enable_grad()
 def _are_gradients_wrong(number_format: str) -> bool:
-    weights, start = _operands()
-    tensors = [one.requires_grad_() for one in (start[0], *weights.tensors)]
-    inputs, sizes, hidden, cell = start
+    weights, (inputs, sizes, hidden, cell) = _operands()
+    tensors = [one.requires_grad_() for one in (inputs, *weights.tensors)]
     clips = weights.cell_clip, weights.projection_clip
     passes = (
         CompiledLstmTraining.apply(*tensors, hidden, cell, sizes, *clips, number_format),
@@ -69,21 +62,21 @@ def _operands() -> tuple[LstmWeights, Any]:
     return weights, (random(sum(batch_sizes), dim), batch_sizes, *start)
 
 
+@torch.no_grad()
 def _wrong_in_layer(number_format: str) -> list[str]:
     weights, start = _operands()
     layer = CompiledLstm(weights, number_format)
     found = layer(*start)
-    if layer.gave_nan or (number_format == "float32" and not _notices_nan(layer, *start)):
-        return ["NaN"]
     inputs, sizes, hidden, cell = start
     expected = reference.lstm_layer(inputs, sizes, hidden, cell, weights)
+    if layer.gave_nan or (number_format == "float32" and not _notices_nan(layer, *start)):
+        return ["NaN"]
     names, error = ("outputs", "hidden states", "cells"), TOLERANCE[number_format]
     results = zip(names, found, expected)
     return [name for name, one, other in results if not _is_near(one, other, error)]
 
 
 def _notices_nan(layer: CompiledLstm, inputs: torch.Tensor, *others: Any) -> bool:
-    inputs = inputs.clone()
     inputs[-1, 0] = torch.nan
     layer(inputs, *others)
     return layer.gave_nan
