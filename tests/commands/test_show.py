@@ -66,7 +66,7 @@ def marks(page):
 
 def test_entities_are_marked_with_their_type(tmp_path, capsys):
     page = show(tmp_path, NER)
-    assert marks(page) == ["Anna Holm PER", f"{EVIL} {EVIL}"]
+    assert page.marks == ["Anna Holm PER", f"{EVIL} {EVIL}"]
     assert capsys.readouterr().out.startswith("1 prediction in ")
 
 

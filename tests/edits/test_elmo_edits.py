@@ -206,15 +206,21 @@ def test_other_weights_and_elmo_that_is_there(files):
     assert widths(AddedElmo(added.config, "embedded")) == {"model.encoder.input_size": before}
 
 
-def test_without_data_a_sentence_is_invented():
+@pytest.mark.parametrize(
+    ("reader", "end"),
+    [
+        ("text_classification_json", "loss and gradients are finite"),
+        ("sst_tokens", "no loss without labels"),  # they are numbers, which are not invented
+    ],
+)
+def test_without_data_a_sentence_is_invented(reader, end):
     config = classifier(seq2vec_encoder={"type": "cnn", "embedding_dim": 10, "num_filters": 4})
-    config["train_data_path"] = "nowhere.jsonl"
+    config |= {"dataset_reader": {"type": reader}, "train_data_path": "nowhere.jsonl"}
     added = AddedElmo(config, "embedded")
     assert widths(added) == {"model.seq2vec_encoder.embedding_dim": 522}
     assert "invented" in added.notes[0]
     assert "nowhere.jsonl" in added.notes[0]
-    end = "an invented sentence was run with embedded: loss and gradients are finite"
-    assert end in added.check()
+    assert f"an invented sentence was run with embedded: {end}" in added.check()
 
 
 def test_data_that_is_read_slowly_is_no_missing_data(monkeypatch):
