@@ -2,8 +2,6 @@
 
 import json
 import re
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +11,7 @@ from elmo_plugin.__main__ import main
 from elmo_plugin.bilm.pretraining.config import differences
 from elmo_plugin.bilm.pretraining.loop import Pretraining
 from elmo_plugin.commands.pretrain import read_config
+from tests.fresh_process import python
 from tests.sample_pretraining import SMALL, sample
 
 EXPORTED = {"options.json", "weights.hdf5", "vocabulary.txt", "softmax.hdf5", "card.json"}
@@ -287,15 +286,10 @@ def test_jsonnet_sees_the_environment(tmp_path, monkeypatch):
     assert config["model"] == {"softmax": {"num_samples": 5}}
 
 
+# Python takes a module for missing if `None` stands for it.
 HIDDEN = """
 import sys
-
-class Hidden:
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in ("allennlp", "spacy", "transformers", "_jsonnet"):
-            raise ModuleNotFoundError(f"{name} is hidden", name=name)
-
-sys.meta_path.insert(0, Hidden())
+sys.modules.update(dict.fromkeys(("allennlp", "spacy", "transformers", "_jsonnet")))
 from elmo_plugin.__main__ import main
 main(sys.argv[1:])
 """
@@ -304,14 +298,9 @@ main(sys.argv[1:])
 @pytest.mark.slow
 def test_it_needs_no_allennlp_and_for_json_no_jsonnet(config, tmp_path, repository):
     (tmp_path / "config.json").write_text(json.dumps(config))
-    command = [sys.executable, "-c", HIDDEN, "pretrain"]
+    command = "-c", HIDDEN, "pretrain"
     path, jsonnet = tmp_path / "config.json", repository / "training_config/bilm.jsonnet"
-    subprocess.run([*command, path, "-s", tmp_path / "out"], check=True, cwd=repository)
+    python(*command, path, "-s", tmp_path / "out", folder=repository)
     assert (tmp_path / "out" / "weights.hdf5").exists()
-    child = subprocess.run(
-        [*command, jsonnet, "-s", tmp_path / "other"],
-        capture_output=True,
-        text=True,
-        cwd=repository,
-    )
+    child = python(*command, jsonnet, "-s", tmp_path / "other", folder=repository, status=1)
     assert "pip install 'elmo_plugin[jsonnet]', or give the config as JSON" in child.stderr
