@@ -97,6 +97,14 @@ class LanguageModel(torch.nn.Module):
         """Load weights, keyed by their names in checkpoints or by their own."""
         self.load_state_dict({name.removeprefix(PREFIX): one for name, one in weights.items()})
 
+    def check_num_characters(self, number: int) -> None:
+        """Raise a `ValueError` if text has not as many character ids a token as the biLM."""
+        if number != (expected := self.bilm.options.num_characters):
+            raise ValueError(
+                f"a loader's num_characters is {number}, expected the biLM's {expected}, its "
+                "max_characters_per_token"
+            )
+
     def set_training_dtype(self, dtype: str | None) -> None:
         """Set the dtype of the matrix products in training; `None` for float32."""
         for module in (*self.bilm.modules(), self.softmax):
@@ -122,12 +130,7 @@ class LanguageModel(torch.nn.Module):
         device = self.softmax.weight.device
         batch = batch.to(device)
         _, num_steps, batch_size = batch.tokens.shape
-        num_characters, expected = batch.characters.shape[1], self.bilm.options.num_characters
-        if num_characters != expected:
-            raise ValueError(
-                f"num_characters of the text is {num_characters}, expected {expected}, the biLM's "
-                "max_characters_per_token"
-            )
+        self.check_num_characters(batch.characters.shape[1])
         vectors = self.bilm.char_cnn(batch.characters, *([batch.widths] if batch.widths else []))
         places = batch.tokens.flatten()
         # On a GPU, the gradient of `embedding` sorts the places.

@@ -64,13 +64,8 @@ class Pretraining:
             raise ValueError(
                 f"patience is {settings.patience} without held-out text, expected both or neither"
             )
-        num_characters = model.bilm.options.num_characters
-        for one in (text, heldout):
-            if one is not None and one.num_characters != num_characters:
-                raise ValueError(
-                    f"a loader's num_characters is {one.num_characters}, expected the biLM's "
-                    f"{num_characters}"
-                )
+        for one in filter(None, (text, heldout)):
+            model.check_num_characters(one.num_characters)
         self.model, self.words, self.text, self.heldout = model, words, text, heldout
         self.settings, self.on_step = settings, on_step
         self.processes = processes or Processes(model.softmax.weight.device)

@@ -26,8 +26,6 @@ CONFIG = "config.json"
 # Files that AllenNLP, a shell or a cluster writes before the run begins.
 LOGS = re.compile(r"meta\.json|.*\.(log|out|err)")
 VOCABULARY = Path("vocabulary") / "words.txt"
-# Seconds until the other processes notice that a process was killed.
-TIMEOUT = 100.0
 # What a run writes before its first checkpoint.
 STARTED = {CONFIG, "vocabulary", "log"}
 
@@ -40,7 +38,7 @@ def pretrain(
     force: bool = False,
     source: str = "the config",
     command: list[str] | None = None,
-    timeout: float = TIMEOUT,
+    timeout: float = 100.0,
 ) -> dict[str, Any]:
     """
     Run pretraining from a config (`docs/pretraining.md`, "Keys"), in one process, or in several

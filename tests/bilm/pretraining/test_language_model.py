@@ -179,7 +179,7 @@ def test_dtype_is_of_the_training_step_alone(text):
 def test_the_text_has_as_many_characters_a_token_as_the_bilm(text):
     train, _, vocabulary = text
     batch = next(StreamLoader(train, **{**SHAPE, "num_characters": 20}).pairs(vocabulary))
-    with pytest.raises(ValueError, match="num_characters of the text is 20, expected 12, the biLM"):
+    with pytest.raises(ValueError, match="num_characters is 20, expected the biLM's 12"):
         model(vocabulary)(batch)
 
 
