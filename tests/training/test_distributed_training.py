@@ -89,22 +89,16 @@ def test_a_process_that_fails_ends_the_other_with_its_name(run, tmp_path, how, s
     wait_until(lambda: not any(map(is_alive, pids(tmp_path).values())))
 
 
-@pytest.fixture
-def standing(run, tmp_path):
-    """A run whose rank 1 stands still."""
+@pytest.mark.parametrize("by_ctrl_c", [True, False])
+def test_processes_end_with_the_one_that_started_them(run, tmp_path, by_ctrl_c):
+    """While rank 1 stands still, and rank 0 waits for it."""
     child = run("stand")
     wait_until(lambda: (tmp_path / "pids.stands").exists() or child.poll() is not None)
     assert len(pids(tmp_path)) == 2
-    return child
-
-
-def test_ctrl_c_ends_processes_that_wait_for_each_other(standing, tmp_path):
-    time.sleep(1)  # rank 0 waits by then, or soon
-    os.killpg(standing.pid, signal.SIGINT)
-    standing.communicate(timeout=LIMIT)
-    wait_until(lambda: not any(map(is_alive, pids(tmp_path).values())))
-
-
-def test_processes_end_with_the_one_that_started_them(standing, tmp_path):
-    standing.kill()
+    if by_ctrl_c:
+        time.sleep(1)  # rank 0 waits by then, or soon
+        os.killpg(child.pid, signal.SIGINT)
+        child.communicate(timeout=LIMIT)
+    else:
+        child.kill()
     wait_until(lambda: not any(map(is_alive, pids(tmp_path).values())))
