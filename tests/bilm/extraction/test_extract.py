@@ -552,6 +552,7 @@ def test_run_whose_folder_is_removed_before_it_begins_is_done(tmp_path, monkeypa
 
     monkeypatch.setattr(extract_module, "locked_folder", locked_too_late)
     assert extract(bilm_of(), lines, tmp_path / "out", SHORT, shard="1/2") == len(lines)
+    assert names(tmp_path) == ["out"]
 
 
 @pytest.mark.usefixtures("small_shards")
@@ -572,12 +573,6 @@ def test_run_that_shares_is_refused_with_another_input_or_other_settings(tmp_pat
 FORK = multiprocessing.get_context("fork")
 
 
-def in_child(function):
-    child = FORK.Process(target=function)
-    child.start()
-    return child
-
-
 def run_child(state, lines, path, wanted, limit=None, **how):
     """An extraction in a process of its own, that may write files of `limit` bytes."""
 
@@ -591,7 +586,9 @@ def run_child(state, lines, path, wanted, limit=None, **how):
             os._exit(error.errno or 99)
         os._exit(0)
 
-    return in_child(work)
+    child = FORK.Process(target=work)
+    child.start()
+    return child
 
 
 def sentences_kept(folder):
