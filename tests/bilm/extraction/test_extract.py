@@ -541,12 +541,14 @@ def test_runs_that_share_at_the_same_time(tmp_path):
     assert names(tmp_path) == ["one", *(f"out{number}" for number in range(5))]
 
 
-def test_run_whose_folder_is_removed_before_it_begins_is_done(tmp_path, monkeypatch):
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_run_that_another_finishes_before_it_begins_is_done(tmp_path, monkeypatch, is_removed):
     lines = text(4)
     extract(bilm_of(), lines, tmp_path / "other", SHORT)
 
     def locked_too_late(folder, wait):
-        folder.rmdir()
+        if is_removed:
+            folder.rmdir()
         (tmp_path / "other").rename(tmp_path / "out")
         return locked_folder(folder, wait)
 
