@@ -286,7 +286,8 @@ void multiply(const Rows<Format>& rows, int64_t count, Panels panels, float* sum
   for (int64_t begin = 0; begin < lanes; begin += Format::CACHE_LANES) {
     const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
     if (PANELS > 1 && count <= FEW_ROWS<Format>) {
-      with_row_count<FEW_ROWS<Format>>(count, [&](auto number) {
+      // Inlined: with one row, the time to call a micro-kernel shows.
+      with_row_count<FEW_ROWS<Format>>(count, [&](auto number) __attribute__((flatten)) {
         constexpr int ROWS = decltype(number)::value, PADDED = padded<Format>(ROWS);
         constexpr int AT_ONCE = panels_at_once(PADDED) < PANELS ? panels_at_once(PADDED) : PANELS;
         // One row is multiplied by four panels with AVX-512: the processor itself prefetches so many streams well.
