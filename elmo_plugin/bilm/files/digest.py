@@ -99,5 +99,8 @@ def _settings(module: torch.nn.Module) -> list[tuple[str, Any]]:
     return [
         (name, value)
         for name, value in vars(module).items()
-        if name != "training" and isinstance(value, SETTINGS) and not name.startswith("_is_full")
+        # The place of the weights does not matter, nor does whether a module trains.
+        if name not in ("training", "_weight_file")
+        and isinstance(value, SETTINGS)
+        and not name.startswith("_is_full")
     ]

@@ -9,6 +9,7 @@ target is left out. The log of a word's expected count is subtracted from its lo
 import math
 from collections.abc import Sequence
 from functools import partial
+from operator import attrgetter
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -47,6 +48,8 @@ class LogUniformSampler:
     """
 
     is_shared = False
+    # A property, which samplers in pickled models of earlier versions have too.
+    num_candidates = property(attrgetter("num_samples"))
 
     def __init__(self, num_words: int, num_samples: int) -> None:
         if not 0 < num_samples < num_words:
@@ -55,7 +58,7 @@ class LogUniformSampler:
                 "fewer than words (or no sampling, for a vocabulary this small)"
             )
         self.num_words = num_words
-        self.num_samples = self.num_candidates = num_samples
+        self.num_samples = num_samples
 
     def sample(self, generator: torch.Generator | None = None) -> Negatives:
         """Draw words until `num_samples` distinct ones have been seen."""
@@ -109,6 +112,7 @@ class FrequencySampler:
     """
 
     is_shared = True
+    num_candidates = property(lambda self: self.num_frequent + self.num_samples)
 
     def __init__(
         self, counts: torch.Tensor, num_samples: int, num_frequent: int, exponent: float
@@ -116,7 +120,6 @@ class FrequencySampler:
         self.num_frequent = min(num_frequent, len(counts))
         weights = counts[self.num_frequent :].double().clamp(min=1) ** exponent
         self.num_samples = num_samples if len(weights) else 0
-        self.num_candidates = self.num_frequent + self.num_samples
         self._cumulative = (weights.cumsum(0) / weights.sum()).float()
         log_counts = (weights / weights.sum()).log() + math.log(num_samples)
         self._log_counts = torch.cat([log_counts.new_zeros(self.num_frequent), log_counts])

@@ -156,4 +156,5 @@ def test_the_same_in_another_place():
         # Neither starts nor ends where eight bytes do.
         moved = torch.cat([torch.zeros(1), parameter.flatten(), torch.zeros(1)])[1:-1]
         parameter.data = moved.view_as(parameter)
+    bilm.char_cnn.remember_files(bilm.char_cnn._options, "elsewhere/weights.hdf5")
     assert weights_digest(bilm) == expected

@@ -162,6 +162,12 @@ def test_arguments_that_are_wrong_or_need_another_are_refused(arguments, message
         WordSoftmax(9, DIM, **arguments)
 
 
+def test_a_pickled_sampler_of_an_earlier_version_trains():
+    softmax = WordSoftmax(50, 4, num_samples=5)
+    softmax.sampler.__dict__ = {"num_words": 50, "num_samples": 5}
+    assert not softmax.fuses  # on the CPU
+
+
 def test_sparse_gradients_are_the_dense_ones():
     sampler = LogUniformSampler(NUM_WORDS, NUM_SAMPLES)
     outputs, targets = torch.randn(5, DIM), torch.tensor([3, 3, 0, 39, 7])
