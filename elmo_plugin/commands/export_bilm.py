@@ -70,10 +70,10 @@ def run(args: argparse.Namespace) -> None:
         args.directory,
         output,
         args.checkpoint,
+        args.dtype,
         args.max_words,
+        args.softmax_dtype,
         args.softmax_only,
-        dtype=args.dtype,
-        softmax_dtype=args.softmax_dtype,
-        file_format=args.format,
+        args.format,
     )
     print(f"{output}: {exported}")

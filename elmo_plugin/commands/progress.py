@@ -16,10 +16,12 @@ def progress_bar(
     args: argparse.Namespace, unit: str, resume: str, total: Optional[int] = None
 ) -> Iterator["tqdm"]:
     """
-    Context manager that returns a progress bar on stderr. With `--file-friendly-logging`, it prints
+    Context manager that yields a progress bar on stderr. With `--file-friendly-logging`, it prints
     a new line every 10 seconds. `unit` names what the bar counts, and `total` is the final count,
-    if known. It adds "to resume, run `resume`" to the message of a `KeyboardInterrupt` or an
-    `OSError`, such as a full disk, but not of a `FileNotFoundError`, which means a missing input.
+    if known.
+
+    It adds "to resume, run `resume`" to the message of a `KeyboardInterrupt` or an `OSError`, such
+    as a full disk. A `FileNotFoundError` is not changed, because it means a missing input.
     """
     from tqdm import tqdm
 

@@ -54,11 +54,10 @@ def _owners(clusters: Sequence[Cluster]) -> Dict[Mention, int]:
     return {mention: index for index, cluster in enumerate(clusters) for mention in cluster}
 
 
-def muc(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
+def _muc(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
     """
-    Return the number of correct links in `clusters`, and the number of all links (MUC, Vilain et
-    al. 1995). A cluster of n mentions has n - 1 links. Correct links connect mentions of the same
-    cluster in `others`.
+    Return the number of correct links in `clusters`, and the number of all links. A cluster of n
+    mentions has n - 1 links. Correct links connect mentions of the same cluster in `others`.
     """
     owners = _owners(others)
     correct = total = 0
@@ -69,11 +68,11 @@ def muc(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, 
     return correct, total
 
 
-def b_cubed(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
+def _b_cubed(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[float, float]:
     """
-    Return the summed scores of the mentions in `clusters`, and the number of these mentions (B³,
-    Bagga and Baldwin 1998). A mention's score is `|C & D| / |C|`, where `C` is its cluster in
-    `clusters` and `D` its cluster in `others`. Clusters of one mention are left out.
+    Return the summed scores of the mentions in `clusters`, and the number of these mentions. A
+    mention's score is `|C & D| / |C|`, where `C` is its cluster in `clusters` and `D` its cluster
+    in `others`. Clusters of one mention are left out.
     """
     owners = _owners(others)
     correct, total = 0.0, 0
@@ -85,6 +84,23 @@ def b_cubed(clusters: Sequence[Cluster], others: Sequence[Cluster]) -> Tuple[flo
         correct += squares / len(cluster)
         total += len(cluster)
     return correct, total
+
+
+def muc(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
+    """
+    Return the counts of one document for MUC (Vilain et al. 1995): the numbers of correct and of
+    predicted links, then of correct and of gold links.
+    """
+    return (*_muc(predicted, gold), *_muc(gold, predicted))
+
+
+def b_cubed(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
+    """
+    Return the counts of one document for B³ (Bagga and Baldwin 1998). The numerators are sums of
+    the mentions' scores: the share of their predicted cluster that is in their gold cluster, and
+    the reverse. The denominators are numbers of mentions. Clusters of one mention are left out.
+    """
+    return (*_b_cubed(predicted, gold), *_b_cubed(gold, predicted))
 
 
 def ceafe(predicted: Sequence[Cluster], gold: Sequence[Cluster]) -> Counts:
@@ -110,8 +126,8 @@ def document_counts(
 ) -> Dict[Tuple[str, int], float]:
     """Return the four `Counts` of MUC, of B³ and of CEAFe for one document, by name and place."""
     scores = {
-        "muc": (*muc(predicted, gold), *muc(gold, predicted)),
-        "b_cubed": (*b_cubed(predicted, gold), *b_cubed(gold, predicted)),
+        "muc": muc(predicted, gold),
+        "b_cubed": b_cubed(predicted, gold),
         "ceafe": ceafe(predicted, gold),
     }
     return {(name, i): n for name, found in scores.items() for i, n in enumerate(found)}

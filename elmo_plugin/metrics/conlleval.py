@@ -88,9 +88,9 @@ class Conlleval(SpanMetric):
         # The namespace may also hold labels that are not tags, such as the padding token.
         prefixes = PREFIXES[label_encoding]
         types = {t[2:] for t in self._tags.values() if t == "O" or t.partition("-")[0] in prefixes}
-        for name in sorted(types & {"overall", "unseen"}):
+        if taken := sorted(types & {"overall", "unseen"}):
             raise ConfigurationError(
-                f"found spans of the type {name!r}, the name of a sum of this metric; expected "
+                f"found spans of the type {taken[0]!r}, the name of a sum of this metric; expected "
                 "another name for the type"
             )
         self._types = {type_number(span_type): span_type for span_type in types}

@@ -16,7 +16,7 @@ class CountingMetric(Metric):
     def __init__(self) -> None:
         self.reset()
 
-    def add(self, counts: Mapping) -> None:
+    def add(self, counts: Mapping[Any, float]) -> None:
         """Add the counts of a batch. All processes of distributed training must call this."""
         gathered = [counts]
         if is_distributed():
@@ -54,7 +54,7 @@ class SpanMetric(CountingMetric):
     def counts(self) -> List[float]:
         """Return the numbers of correct, of predicted and of gold spans, over all types."""
         return [
-            sum(number for (_, one), number in self._counts.items() if one == column)
+            float(sum(number for (_, one), number in self._counts.items() if one == column))
             for column in ("correct", "predicted", "gold")
         ]
 

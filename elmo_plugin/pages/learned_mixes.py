@@ -73,7 +73,11 @@ def mixes_in(parameters: Mapping[str, Any]) -> list[LearnedMix]:
 
 
 def parameters_in(path: Path) -> dict[str, Any]:
-    """Read the parameters of a model by name, from what `learned_mixes` takes, and as safely."""
+    """
+    Read a model's parameters, by name, from an archive, a serialization folder or a weight file. No
+    code in the file is executed. Raise a `FileNotFoundError` if there is no such file, and a
+    `ValueError` if it cannot be read safely.
+    """
     if path.is_dir():
         files = [path / "model.tar.gz", path / "best.th"]
         found = [file for file in files if file.is_file()]

@@ -1,4 +1,7 @@
-"""ELMo in Hugging Face transformers, whose `Auto...` classes and `pipeline` it registers with."""
+"""
+ELMo in Hugging Face transformers: configuration, tokenizer and models. Importing this module
+registers them, so that `Auto...` classes and `pipeline` know the model type `elmo`.
+"""
 
 import transformers
 from transformers.pipelines import PIPELINE_REGISTRY

@@ -63,7 +63,7 @@ class ElmoTokenizer(PreTrainedTokenizerBase):
             num_characters=num_characters, split_punctuation=split_punctuation, **kwargs
         )
         # Collators write into it, and `datasets` hashes what an object stores: the class's is used.
-        self.__dict__.pop("deprecation_warnings")
+        self.__dict__.pop("deprecation_warnings", None)
         _check_side(self.padding_side)
 
     def __len__(self) -> int:

@@ -94,6 +94,22 @@ def test_every_weight_matters_to_the_loss(bilm):
     }
 
 
+@pytest.mark.parametrize("placement", [(False, False), (True, True)])
+def test_padding_and_the_rest_of_the_batch_change_nothing(bilm, placement):
+    # In float64, for rounding in float32 depends on the processor.
+    model = elmo_model(bilm, *placement, torch.float64)
+    alone = [model(**batch_of(model, [question])) for question in QUESTIONS]
+    for order in ([0, 1, 2, 3], [3, 2, 1, 0], [2, 2, 0]):
+        together = model(**batch_of(model, [QUESTIONS[i] for i in order]))
+        for row, i in enumerate(order):
+            for name in ("span_start_logits", "span_end_logits"):
+                found, wanted = together[name][row], alone[i][name][0]
+                torch.testing.assert_close(found[: len(wanted)], wanted, rtol=0, atol=1e-6)
+                assert (found[len(wanted) :] < -1e30).all()
+            assert torch.equal(together["best_span"][row], alone[i]["best_span"][0])
+            assert together["best_span_str"][row] == alone[i]["best_span_str"][0]
+
+
 def test_no_answer_is_longer_than_the_bound():
     lengths = {}
     for bound in (1, 3, 17):

@@ -198,8 +198,14 @@ def extract(
                     raise
                 if shares:
                     lock.enter_context(locked_folder(folder, wait=True))
-                if len(parts.paths()) == sentences.num_shards and not is_done():
+                num_parts = len(parts.paths())
+                if num_parts == sentences.num_shards and not is_done():
                     write()
+                elif not shares:
+                    raise ValueError(
+                        f"{folder} has {num_parts} parts, expected {sentences.num_shards}: another "
+                        "program has removed one; --resume computes it again"
+                    )
     except OSError:
         # The run that wrote the output has removed the folder, maybe before the first lock here.
         if not is_done():

@@ -225,9 +225,10 @@ class CompiledLogSumExpTraining(torch.autograd.Function):
         """Return the gradients of rows, weight and bias."""
         *tensors, results = ctx.saved_tensors
         operands = _padded_logits(tensors)
+        gradient = gradient.contiguous()  # keeps a copy alive during the call
         gradients = _memory_of(operands[:3], ctx.needs_input_grad)
         library.function("log_sum_exp_backward", ctx.number_format)(
-            _logits(operands), *map(pointer, (results, gradient.contiguous())),
+            _logits(operands), *map(pointer, (results, gradient)),
             c_struct(*pointers(*gradients)), library.num_threads(),
         )  # fmt: skip
         return *_without_padding(gradients, tensors, (1, 1, 1)), *[None] * 3

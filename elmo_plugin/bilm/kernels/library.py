@@ -194,7 +194,9 @@ def _function(variant: str, name: str) -> Callable[..., bool]:
     assert library is not None
     find = library[f"elmo_entry_{variant.replace('-', '_')}"]
     find.restype = ctypes.c_void_p
-    entry = ctypes.CFUNCTYPE(ctypes.c_int)(find(name.encode()))
+    address = find(name.encode())
+    assert address is not None, name  # a call of a null pointer would end the process
+    entry = ctypes.CFUNCTYPE(ctypes.c_int)(address)
 
     def call(*arguments: Any) -> bool:
         words = (ctypes.c_int64(one) if isinstance(one, int) else one for one in arguments)

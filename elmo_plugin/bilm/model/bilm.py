@@ -5,6 +5,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import torch
+from torch.nn import functional
 
 from elmo_plugin.bilm.kernels.backend import (
     CHECK,
@@ -284,7 +285,14 @@ class BiLm(WeightsModule):
         self, words: torch.nn.Embedding, word_inputs: torch.Tensor, start: BiLstmState
     ) -> BiLmOutput:
         lengths = sentence_lengths(word_inputs > 0) + 2
-        vectors, mask = with_boundaries(words(word_inputs), lengths, *self._boundary_vectors())
+        # Not `with_boundaries`, which writes: within `torch.vmap`, boundaries alone may be batched.
+        # Shape: (batch_size, num_tokens + 2, projection_dim)
+        vectors = functional.pad(words(word_inputs), (0, 0, 1, 1))
+        steps = torch.arange(vectors.shape[1], device=vectors.device)
+        for place, boundary in zip((0 * lengths, lengths - 1), self._boundary_vectors()):
+            is_boundary = (steps == place.unsqueeze(1)).unsqueeze(2)
+            vectors = torch.where(is_boundary, boundary, vectors)
+        mask = steps < lengths.unsqueeze(1)
         return self.run_vectors(vectors[mask], mask, start)
 
     def embedded(self, inputs: torch.Tensor) -> list[torch.Tensor]:

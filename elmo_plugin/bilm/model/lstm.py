@@ -275,7 +275,10 @@ class BiLstm(torch.nn.Module):
         self.policy.states = states
 
     def reset_states(self, mask: torch.Tensor | None = None) -> None:
-        """Forget the carried state; with a bool `mask` of the carried rows, only that of these."""
+        """
+        Forget the carried state; with `mask`, bool, shape `(batch_size,)`, only that of these rows.
+        Raise a `ValueError` if `mask` has another dtype, or not one element for each carried row.
+        """
         states = self.policy.states
         if mask is None or states is None:
             self.policy.states = None

@@ -47,7 +47,7 @@ class StatePolicy:
 
     @property
     def name(self) -> str:
-        """One of `STATE_MODES`; can be assigned, else a `ValueError` is raised."""
+        """One of `STATE_MODES`. Assigning another value raises a `ValueError`."""
         return self._name
 
     @name.setter

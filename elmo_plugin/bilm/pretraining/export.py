@@ -103,19 +103,23 @@ def export_run(
     run: str | Path,
     directory: str | Path,
     checkpoint: str | None = None,
+    dtype: str = "float32",
     max_words: int | None = None,
+    softmax_dtype: str | None = None,
     softmax_only: bool = False,
-    **formats: Any,
+    file_format: str = "hdf5",
 ) -> str:
     """
     Export the biLM of a pretraining run, finished or not; return a description of what was
-    exported. `formats` are `dtype`, `softmax_dtype` and `file_format` of `export_bilm`.
+    exported.
 
     # Parameters
 
     checkpoint : `str | None`, optional (default = `None`)
         Name of a checkpoint file in the run's folder. The default is `best.th`, the best epoch's
         weights, of a finished run, and the newest checkpoint of any other run.
+    dtype, softmax_dtype, file_format
+        See `export_bilm`.
     max_words : `int | None`, optional (default = `None`)
         Number of words to keep in vocabulary and softmax, the most frequent ones; all if not given.
     softmax_only : `bool`, optional (default = `False`)
@@ -166,11 +170,17 @@ def export_run(
         words, softmax = first_words(words, softmax, max_words)
         card["words_of_the_softmax"] = len(words)
         title += f", the softmax over the first {len(words)} words"
-    if softmax_only:
-        export_bilm(None, directory, vocabulary=words, softmax=softmax, **formats)
-        return f"softmax of {title}"
-    export_bilm(model.bilm, directory, vocabulary=words, softmax=softmax, card=card, **formats)
-    return title
+    export_bilm(
+        None if softmax_only else model.bilm,
+        directory,
+        vocabulary=words,
+        softmax=softmax,
+        card=None if softmax_only else card,
+        dtype=dtype,
+        softmax_dtype=softmax_dtype,
+        file_format=file_format,
+    )
+    return f"softmax of {title}" if softmax_only else title
 
 
 def _card_of_finished(run: Path) -> dict[str, Any] | None:

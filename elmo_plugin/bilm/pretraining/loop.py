@@ -246,13 +246,15 @@ class Pretraining:
         gathered = self.processes.gather([[one.cpu() for one in pair] for pair in states])
 
         def save() -> None:
-            pairs = zip(*(gathered or ()))
+            assert gathered is not None
             state = {
                 "model": self.model.weights(),
                 "optimizer": self.stepper.optimizer.state_dict(),
                 "progress": asdict(progress),
                 "positions": [asdict(one) for one in self.positions if one is not None],
-                "states": [[torch.cat(own, dim=1) for own in zip(*pair)] for pair in pairs],
+                "states": [
+                    [torch.cat(own, dim=1) for own in zip(*pair)] for pair in zip(*gathered)
+                ],
                 "inputs": self.inputs,
             }
             self.files.save(progress.epochs, progress.batches, state)
@@ -279,7 +281,9 @@ class Pretraining:
         progress.curve += [heldout["perplexity"]] if heldout else []
         progress.epochs_since_best += 1
         sign, name = self.settings.validation_metric[0], self.settings.validation_metric[1:]
-        value = float(f"{sign}1") * heldout[name] if heldout else None
+        value = None
+        if heldout:
+            value = heldout[name] if sign == "+" else -heldout[name]
         if value is None or progress.best is None or value > progress.best:
             progress.best, progress.epochs_since_best = value, 0
             metrics |= {"best_epoch": progress.epochs, "best_step": progress.steps}

@@ -26,7 +26,9 @@ STATE = "ELMO_PLUGIN_STATE"
 OPTIONS_FILE = "ELMO_PLUGIN_OPTIONS_FILE"
 
 
-def _chosen(caller: str, files: Sequence[Any], state: str | None = None) -> tuple[str, Any]:
+def _chosen(
+    caller: str, files: Sequence[Any], state: str | None = None
+) -> tuple[str, Sequence[Any]]:
     """
     Return the state and the two files of a program, or what the environment variables name in
     their place; the state is `"carry"` by default. Print to stderr what the class `caller` does.
@@ -82,11 +84,11 @@ class Elmo(elmo.Elmo):
 
     def __init__(self, *arguments: Any, **named: Any) -> None:
         if named.get("module") is None:
-            files = [*arguments[:2]]
-            files += [
-                named.pop(name, None) for name in ("options_file", "weight_file")[len(files) :]
+            given = [*arguments[:2]]
+            given += [
+                named.pop(name, None) for name in ("options_file", "weight_file")[len(given) :]
             ]
-            named["state"], files = _chosen("Elmo", files, named.get("state"))
+            named["state"], files = _chosen("Elmo", given, named.get("state"))
             arguments = (*files, *arguments[2:])
         super().__init__(*arguments, **named)
 

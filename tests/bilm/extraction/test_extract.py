@@ -434,6 +434,22 @@ def test_damaged_part_is_computed_again(tmp_path, state, left):
 
 
 @pytest.mark.usefixtures("small_shards")
+def test_part_that_another_program_removes_is_missed(tmp_path, monkeypatch):
+    compute = parts_module.Parts.compute
+
+    def compute_and_lose(parts, bilm, shard, report):
+        compute(parts, bilm, shard, report)
+        if shard[0] == 1:
+            parts.path(0).unlink()
+
+    monkeypatch.setattr(parts_module.Parts, "compute", compute_and_lose)
+    lines, path = text(60), tmp_path / "o.hdf5"
+    with pytest.raises(ValueError, match=r"has \d+ parts, expected \d+: another program"):
+        extract(bilm_of(), lines, path, SHORT)
+    assert extract(bilm_of(), lines, path, SHORT, resume=True) == len(lines)
+
+
+@pytest.mark.usefixtures("small_shards")
 def test_input_that_ends_earlier_is_another(tmp_path):
     stop(tmp_path, ["a"] * 40, 39, SHORT)
     with pytest.raises(ValueError, match="the input has 16 lines, and had more when this run was"):

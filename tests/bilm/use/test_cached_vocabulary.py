@@ -21,6 +21,23 @@ def test_a_cache_follows_new_weights():
     assert torch.equal(found, expected)
 
 
+def test_vmap_over_the_token_layer_alone():
+    """The boundaries are computed from its weights, the words are looked up."""
+    bilm = random_bilm()
+    bilm.state = "reset"
+    bilm.cache_vocabulary(WORDS)
+    weights = {name: one for name, one in bilm.named_parameters() if "token_embedder" in name}
+
+    def layers(weights):
+        found = torch.func.functional_call(bilm, weights, (IDS, WORD_IDS))
+        return torch.stack(found["activations"])
+
+    both = [weights, {name: 2 * one for name, one in weights.items()}]
+    stacked = {name: torch.stack([one[name] for one in both]) for name in weights}
+    expected = torch.stack([layers(one) for one in both])
+    torch.testing.assert_close(torch.vmap(layers)(stacked), expected)
+
+
 def test_cached_words_train_only_where_the_bilm_does():
     bilm = random_bilm()
     bilm.cache_vocabulary(WORDS)
