@@ -191,16 +191,18 @@ class StreamLoader:
         """
         num_rows = num_rows or self.batch_size
         own_rows = range(num_rows) if own_rows is None else own_rows
-        batches = torch.utils.data.DataLoader(
-            _Pairs(self, words, num_rows, own_rows, positions, endless),
-            batch_size=None,
-            num_workers=self.num_workers,
-            # Arrays stay arrays, which come through a pipe faster than tensors by shared memory.
-            collate_fn=copy.copy,
-            # The loader has its own generator, so that it does not draw from PyTorch's global one.
-            generator=torch.Generator(),
-            worker_init_fn=_leave_process_group,
-        )
+        batches: Any = _Pairs(self, words, num_rows, own_rows, positions, endless)
+        if self.num_workers:
+            batches = torch.utils.data.DataLoader(
+                batches,
+                batch_size=None,
+                num_workers=self.num_workers,
+                # Arrays come through a pipe faster than tensors through shared memory.
+                collate_fn=copy.copy,
+                # The loader has its own generator, so that it does not draw from PyTorch's global.
+                generator=torch.Generator(),
+                worker_init_fn=_leave_process_group,
+            )
         pairs = _tensors(batches)
         first = next(pairs, None)
         if first is None:

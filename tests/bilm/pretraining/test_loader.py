@@ -7,6 +7,7 @@ from dataclasses import asdict
 from pathlib import Path
 
 import pytest
+import torch
 
 from elmo_plugin.bilm.pretraining import loader as module
 from elmo_plugin.bilm.pretraining.loader import (
@@ -149,6 +150,12 @@ def test_workers_end_with_a_run_that_is_killed(text):
     """They have batches to send, larger than a pipe holds. Until they end, so does not the pipe."""
     program = "next(load(num_steps=20_000, num_workers=2)); os.kill(os.getpid(), signal.SIGKILL)"
     assert (done := loads(text, program)).returncode == -signal.SIGKILL, done.stderr[-2000:]
+
+
+def test_batches_are_on_the_cpu_whatever_the_default_device_is(text):
+    with torch.device("meta"):
+        pair = next(StreamLoader(text("a b c\n" * 9), 2, 3).pairs(VOCABULARY))
+    assert pair.tokens.is_cpu
 
 
 def test_a_line_of_a_megabyte_is_one_sentence(text):
