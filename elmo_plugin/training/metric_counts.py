@@ -27,13 +27,14 @@ def counts_of(model: Model) -> Dict[str, Any]:
 
 
 def set_counts(model: Model, counts: Dict[str, Any]) -> None:
-    """Set attributes of a model's metrics from a result of `counts_of`."""
+    """Set attributes of a model's metrics from a result of `counts_of`, where they fit."""
     device = next(model.parameters()).device
     metrics = dict(_metrics_of(model))
     for name, value in counts.items():
         path, _, attribute = name.rpartition(".")
-        if path in metrics:
-            own = getattr(metrics[path], attribute, None)
+        own = getattr(metrics.get(path), attribute, None)
+        # An earlier version may have counted in a tensor, which has no names.
+        if path in metrics and not (isinstance(own, dict) and not isinstance(value, dict)):
             setattr(metrics[path], attribute, _restored(value, own, device))
 
 
