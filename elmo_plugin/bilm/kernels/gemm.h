@@ -80,12 +80,20 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
   // Where two rows are multiplied together, the last of an odd number is its own partner.
   constexpr bool IN_PAIRS = Format::PAIR == 2;
   constexpr int PADDED = padded<Format>(ROWS), PARTS = IN_PAIRS ? 2 : Format::ROW_LANES;
+  const auto real = [](int row) { return row < ROWS ? row : ROWS - 1; };
   for (int64_t from = begin, to; from < end; from = to) {
     to = minimum(from + Format::SUM_LANES, end);
     typename Format::Sums sum[PADDED][PANELS][WIDTH];
-    const auto before = [&](int row, int panel, int w) {
-      row = row < ROWS ? row : ROWS - 1;
-      return from == 0 ? Format::initial(rows.parameters(start + row)) : Format::reload(sums + row * sums_stride + panel * COLUMNS + (v + w) * LANES);
+    // Replaces the sums of two rows by those of both with half of the columns each, or back.
+    const auto exchange = [&](const auto& half) {
+      for (int row = 0; row < PADDED; row += 2)
+        for (int panel = 0; panel < PANELS; ++panel)
+          for (int w = 0; w < WIDTH; ++w) {
+            auto &one = sum[row][panel][w], &other = sum[row + 1][panel][w];
+            const auto first = half(one, other, 0), second = half(one, other, 1);
+            one = first;
+            other = second;
+          }
     };
 #pragma GCC unroll 16
     for (int row = 0; row < PADDED; ++row)
@@ -93,11 +101,9 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
       for (int panel = 0; panel < PANELS; ++panel)
 #pragma GCC unroll 8
         for (int w = 0; w < WIDTH; ++w)
-          // The sums of a pair of rows hold both, with half of the columns each.
-          if constexpr (IN_PAIRS)
-            sum[row][panel][w] = interleaved(before(row / 2 * 2, panel, w), before(row / 2 * 2 + 1, panel, w), row % 2);
-          else
-            sum[row][panel][w] = before(row, panel, w);
+          sum[row][panel][w] = from == 0 ? Format::initial(rows.parameters(start + real(row)))
+                                         : Format::reload(sums + real(row) * sums_stride + panel * COLUMNS + (v + w) * LANES);
+    if constexpr (IN_PAIRS) exchange([](auto a, auto b, int half) { return interleaved(a, b, half); });
     const int64_t step = EVERY ? EVERY : to - from;
     for (int64_t first = from; first < to; first += step) {
       if (EVERY)
@@ -118,27 +124,24 @@ inline void micro_kernel(const Rows<Format>& rows, int64_t start, Panels panels,
               for (int w = 0; w < WIDTH; ++w) {
                 auto& own = sum[row][panel][w];
                 const float* const numbers = first_row + lane * Format::ROW_LANES;
-                if constexpr (IN_PAIRS) {
-                  const int even = row - part, odd = even + 1 < ROWS ? even + 1 : even;
-                  own = Format::add(own, weights[w], numbers + even * row_stride, numbers + odd * row_stride);
-                } else {
+                if constexpr (IN_PAIRS)
+                  own = Format::add(own, weights[w], numbers + (row - part) * row_stride, numbers + real(row - part + 1) * row_stride);
+                else
                   own = Format::add(own, weights[w], numbers + row * row_stride + part);
-                }
               }
           }
       }
     }
+    if constexpr (IN_PAIRS) exchange([](auto a, auto b, int odd) { return every_other(a, b, odd); });
 #pragma GCC unroll 16
     for (int row = 0; row < ROWS; ++row)
 #pragma GCC unroll 4
       for (int panel = 0; panel < PANELS; ++panel)
 #pragma GCC unroll 8
         for (int w = 0; w < WIDTH; ++w) {
-          auto own = sum[row][panel][w];
-          if constexpr (IN_PAIRS) own = every_other(sum[row / 2 * 2][panel][w], sum[row / 2 * 2 + 1][panel][w], row % 2);
-          float* const place = sums + row * sums_stride + panel * COLUMNS + (v + w) * LANES;
-          const float* const scales = panels.from(panel).first + lanes * COLUMNS + (v + w) * LANES;
-          const auto partial = Format::partial(own, place, from == 0);
+          float* place = sums + row * sums_stride + panel * COLUMNS + (v + w) * LANES;
+          const auto partial = Format::partial(sum[row][panel][w], place, from == 0);
+          const float* scales = panels.from(panel).first + lanes * COLUMNS + (v + w) * LANES;
           if (to == lanes)
             store(place, Format::scaled(partial, scales, rows.parameters(start + row)));
           else
@@ -286,8 +289,7 @@ void multiply(const Rows<Format>& rows, int64_t count, Panels panels, float* sum
   for (int64_t begin = 0; begin < lanes; begin += Format::CACHE_LANES) {
     const int64_t end = minimum(begin + Format::CACHE_LANES, lanes);
     if (PANELS > 1 && count <= FEW_ROWS<Format>) {
-      // Inlined: with one row, the time to call a micro-kernel shows.
-      with_row_count<FEW_ROWS<Format>>(count, [&](auto number) __attribute__((flatten)) {
+      with_row_count<FEW_ROWS<Format>>(count, [&](auto number) {
         constexpr int ROWS = decltype(number)::value, PADDED = padded<Format>(ROWS);
         constexpr int AT_ONCE = panels_at_once(PADDED) < PANELS ? panels_at_once(PADDED) : PANELS;
         // One row is multiplied by four panels with AVX-512: the processor itself prefetches so many streams well.
