@@ -84,7 +84,7 @@ def test_ctrl_c_says_how_it_goes_on(folder, capsys, monkeypatch):
     def interrupted(self, *arguments):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(InlineWorker, "submit", interrupted)
+    monkeypatch.setattr(InlineWorker, "compute", interrupted)
     with pytest.raises(SystemExit) as exit_:
         main(["embed-corpus", "a.txt", "out", *BILM])
     assert exit_.value.code == 130
