@@ -43,8 +43,7 @@ class AtomicCheckpointer(Checkpointer):
     * A pair is removed only after a newer one is on disk.
     * After SIGINT or SIGTERM (see `ResumableTrainer`), the run ends the current batch, saves a
       checkpoint and stops.
-    * If a run is killed before the best checkpoint is copied to `best.th`, `--recover` makes the
-      copy.
+    * `--recover` copies the best checkpoint to `best.th` if a kill came before that.
 
     The arguments are those of AllenNLP's `Checkpointer`.
     """

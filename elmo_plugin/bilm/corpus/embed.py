@@ -91,9 +91,9 @@ class ShardEmbedder:
         self, bilm: BiLm, shard: tuple[int, None], report: Callable[[int], Any]
     ) -> dict[str, str]:
         """
-        Compute a shard and write its file; `report` gets the number of tokens of each batch. Return
-        `machine_of` the biLM: the file's bytes depend only on it and on the plan. A text that has
-        changed since it was planned causes a `ValueError`.
+        Compute a shard, given its number, and write its file; `report` gets the number of tokens of
+        each batch. Return `machine_of(bilm)`: machines of which it is equal write the same bytes. A
+        text that has changed since it was planned causes a `ValueError`.
         """
         # Empty the cache: a vector that was cached for another shard may differ in its last bit.
         bilm.char_cnn.forget_token_vectors()

@@ -24,8 +24,9 @@ def fingerprint(bilm: BiLm) -> str:
     Return a cryptographic hash of a biLM, 32 hexadecimal digits: of options, `dtype`, parameters,
     dictionaries, and attributes that were changed from the options' values.
 
-    Output files and interrupted runs store it, so it must not change between versions. If the
-    vectors depend on more, such as a hook or a pruned weight's mask, every hash is another.
+    Output files and interrupted runs store it, so it must not change between versions of this
+    package. If vectors depend on something else, such as a hook or a pruned weight's mask, each
+    call returns another, random hash, so that nothing stored is taken for this biLM's.
     """
     sizes = [options_dict(bilm.options), bilm.dtype, *_assigned(bilm), *_boundaries(bilm)]
     # NumPy's numbers count as Python's.

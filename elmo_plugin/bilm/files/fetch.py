@@ -33,13 +33,14 @@ def fetch(url: str, argument: str) -> Path:
     """
     Return the local path of the file at a URL that `cached_path` supports; download it if needed.
 
-    A file of a released biLM comes from the cache, from one of two addresses, or from the place in
-    `ELMO_PLUGIN_WEIGHTS`, and must have the known size. For other files, `cached_path` asks the
-    server for a newer version; without a network, the cached file is used. The SHA-256 of a new
-    file must be that in the file with the suffix `.sha256` beside it, if there is one.
+    A file of a released biLM comes from the folder or address in the environment variable
+    `ELMO_PLUGIN_WEIGHTS`, if it is set, or from the cache, or one of two addresses; its size must
+    be the known one. For other files, `cached_path` asks the server for a newer version; without a
+    network, the cached file is used. If there is a file of the same name with `.sha256` added, a
+    file that was just downloaded must have the SHA-256 in it.
 
-    Messages on stderr begin with the name of the caller's `argument`. Raise a `FileNotFoundError`
-    with the addresses and the reasons if the file cannot be downloaded.
+    Progress on stderr begins with the name of the caller's `argument`. Raise a `FileNotFoundError`
+    with the addresses and the reasons if no address gives the right file.
     """
     addresses, mirror, expected = [url], None, None
     is_released = url.startswith(RELEASED)

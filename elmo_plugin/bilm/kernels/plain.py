@@ -155,9 +155,9 @@ class _Look:
 
 def while_unchanged(module: torch.nn.Module, check: Callable[[], Result | None]) -> Result | None:
     """
-    Return the result of `check`, which is not called again while the module and those within it
-    have the same classes, attributes, children, parameters and hooks. `None` stands for a module
-    that is not plain, and is not remembered.
+    Return the result of `check`, and keep it with the module, for one check each. It is called
+    again when the module, or one within it, has another class, attribute, child, parameter (as an
+    object, whatever its numbers) or hook, and where it returned `None`: not plain.
     """
     known = vars(module).get(CHECK)
     if known and _of_all_modules() is None and known[0].is_same(module):

@@ -36,12 +36,13 @@ def token_to_ids(
     token: str, num_characters: int = 50, tokens_to_add: dict[str, int] | None = None
 ) -> list[int]:
     """
-    Return the `num_characters` ids of one token, from 1 to 261.
+    Return the `num_characters` ids of one token, from 1 to 261: a mark of its begin, its UTF-8
+    bytes, a mark of its end, and padding within the token. Each is 1 more than the byte or mark,
+    because 0 stands for a token that is padding.
 
-    `<S>` and `</S>` give the ids of sentence boundaries. Bytes past `num_characters - 2` are cut
-    off, even within a character, as in bilm-tf. Lone surrogates, which UTF-8 cannot encode, are
-    left out. `tokens_to_add` maps a special token to a single id that stands for the whole token;
-    like all ids of bytes, it is then increased by 1, because 0 is padding.
+    `<S>` and `</S>` have one id between the marks, that of a sentence boundary; so has a token in
+    `tokens_to_add`, which maps it to the id before 1 is added. Bytes past `num_characters - 2` are
+    cut off, even within a character, as in bilm-tf. Lone surrogates are left out.
     """
     single = (tokens_to_add or {}).get(token)
     if single is None:

@@ -285,8 +285,9 @@ def loss_metrics(forward: float, backward: float, sampled: bool) -> dict[str, fl
     """
     Return loss and perplexities by name, given the mean losses of both directions in nats per word.
 
-    `perplexity` is the geometric mean of both directions' perplexities, as bilm-tf prints it
-    (bilm/training.py at 7cffee2, `test`). That of a `sampled` softmax is not comparable with it.
+    `loss` is the mean of both. Beside `forward_perplexity` and `backward_perplexity`, `perplexity`
+    is their geometric mean, as bilm-tf prints it (bilm/training.py at 7cffee2, `test`). A `sampled`
+    softmax has `sampled_perplexity` alone, which is not comparable with it.
     """
     loss = (forward + backward) / 2
     average = math.exp(min(loss, 700.0))

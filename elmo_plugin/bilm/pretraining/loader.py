@@ -291,9 +291,10 @@ class StreamBatch(NamedTuple):
     """
     Batch of one direction.
 
-    `tokens`, `targets`: types of the input tokens and of the next ones, see `TokenTypes`, shape
-    `(num_steps, batch_size)`. `position`: position after this batch. `sources`: file (its number)
-    and line (from 1) of each sentence in the batch, shape `(num_sentences, 2)`.
+    `tokens`, `targets`: numbers in `TokenTypes` of the input tokens, and of those that follow them
+    (backward: that precede them), shape `(num_steps, batch_size)`. `position`: where the next batch
+    begins. `sources`: index of the file in the loader's `paths`, and line (from 1), of each
+    sentence that has a token here, shape `(num_sentences, 2)`.
     """
 
     tokens: numpy.ndarray

@@ -29,10 +29,15 @@ def forward_step(
     cell_stride=0,
 ):  # fmt: skip
     """
-    Compute the elementwise part of a step. The pre-activations are `products + addends` and the
-    `bias` of each direction. The kernel writes `sigmoid(o) tanh(c)` to `gated`, and the clipped new
-    cell states to `cell`, where rows that have no steps in `left` keep theirs. With `TRAINS`, all
-    go to `new_cell` instead, and the gates to `activations`.
+    Compute the elementwise part of a step of each direction. Shapes: `products`, `addends` and
+    `activations` `(num_directions, num_rows, 4 * cell_size)`, gates i, f, g, o; `bias`
+    `(num_directions, 4 * cell_size)`; cell states and `gated` `(num_directions, num_rows,
+    cell_size)`. Strides are of the first axis, in elements.
+
+    The pre-activations are `products + addends + bias`. The new cell states c, from `-clip` to
+    `clip`, go to `cell`, and `sigmoid(o) tanh(c)` to `gated`; a row whose number of steps in `left`
+    is 0 keeps its c. With `TRAINS`, `cell` is only read, c of all rows goes to `new_cell`, and the
+    gates after their activation to `activations`.
     """
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
