@@ -74,13 +74,15 @@ class LayerCache:
         id_dtype = torch.int16 if bilm.token_class.greatest_id < 1 << 15 else torch.int32
         on_cpu = inputs.to("cpu", id_dtype).numpy()
         sentences = [ids[:length].tobytes() for ids, length in zip(on_cpu, lengths.tolist())]
+        keys: list[bytes] = []
         for certain in (False, True):
-            keys = self._keys(bilm, sentences, certain)
+            before, keys = keys, self._keys(bilm, sentences, certain)
             if not keys:
                 return bilm(inputs)
-            found: dict[bytes, Any] = dict(self._store.get(dict.fromkeys(keys)))
-            # Missing keys, each with the index of one row of `inputs` that holds its sentence.
-            missing = {key: row for row, key in enumerate(keys) if key not in found}
+            if keys != before:
+                found: dict[bytes, Any] = dict(self._store.get(dict.fromkeys(keys)))
+                # Missing keys, each with the index of one row of `inputs` that holds its sentence.
+                missing = {key: row for row, key in enumerate(keys) if key not in found}
             if not missing:
                 break
         else:
