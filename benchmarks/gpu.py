@@ -1,12 +1,12 @@
 """
-Speed and memory of the biLM on a GPU. The frozen biLM runs with CUDA graphs of the kernels in
-`bilm/kernels/gpu/`, with the same kernels launched from Python ("fused"), and with plain PyTorch.
-Pretraining takes the steps of `elmo-plugin pretrain`, with and without a CUDA graph.
+Speed and memory of the biLM on a GPU. The frozen biLM runs with the kernels of `bilm/kernels/gpu/`,
+as CUDA graphs and launched from Python ("fused"), and with plain PyTorch. Pretraining takes the
+steps of `elmo-plugin pretrain`, with and without a CUDA graph.
 
     python -m benchmarks.gpu --quick                # three batch sizes, few rounds
     python -m benchmarks.gpu --text TEXT            # everything, in at most eight minutes
 
-With `--text`, the output folder of `results/embedded_bilm/prepare.sh`, the embedded biLM's recipe
+`--text` is the output folder of `results/embedded_bilm/prepare.sh`. The embedded biLM's recipe
 trains on it for a minute, and its held-out perplexity is reported.
 
 AllenNLP is not needed; if it is installed, its biLM is measured too. The command writes

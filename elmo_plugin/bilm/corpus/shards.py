@@ -82,7 +82,7 @@ def cut_shards(
     for file, name in enumerate(files):
         with open_bytes(root / name) as stream:
             raw, again = itertools.tee(stream)
-            # Lines that a lone \r ends are one piece of bytes, which comes with the first of them.
+            # A file in which a lone \r ends lines is one piece, which comes with its first line.
             pieces, stop = itertools.chain(again, itertools.repeat(b"")), 0
             for line, piece in zip(_decoded(raw, name, replace_bad_utf8), pieces):
                 count = len(line.tokens)

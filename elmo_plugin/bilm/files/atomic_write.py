@@ -29,7 +29,7 @@ def atomic_write(path: str | Path) -> Iterator[Path]:
     the temporary file is removed. A process that is killed leaves it, see `remove_temporary_files`.
     The mode of an existing file is kept; of a symbolic link, the target is replaced.
 
-    Raise a `ValueError` if `path` is a folder, a pipe or a device, and an `OSError` that names
+    Raise a `ValueError` if `path` is a folder, a pipe or a device. Raise an `OSError` that names
     `path` if it cannot be written, for example because the disk is full.
     """
     mode = check_replaceable(Path(path))

@@ -44,8 +44,8 @@ class BilmTfCheckpoint:
     `directory` is bilm-tf's `--save_dir`, and `name` that of a checkpoint in it, such as
     `model.ckpt-1250`; by default the one that the file `checkpoint` names.
 
-    Raise a `FileNotFoundError` if there is no checkpoint or no `options.json` beside it, a
-    `ModuleNotFoundError` without TensorFlow, and a `ValueError` if the checkpoint is damaged, is
+    Raise a `FileNotFoundError` if there is no checkpoint or no `options.json` beside it, and a
+    `ModuleNotFoundError` without TensorFlow. Raise a `ValueError` if the checkpoint is damaged, is
     not a biLM's, or does not fit its options.
     """
 

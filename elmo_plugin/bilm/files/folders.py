@@ -68,8 +68,8 @@ def unpacked(path: Path, large: Iterable[str] = MODEL) -> Iterator[Path]:
     Context manager that yields a folder with a biLM's files: `path`, or a temporary one for a ZIP.
 
     Of the files that may be large, those in `large` are unpacked, by default the weights. Raise a
-    `ValueError` if the ZIP is damaged, does not hold exactly one biLM, has an entry that leads out
-    of the folder, or unpacks to far more than its size.
+    `ValueError` if the ZIP is damaged or does not hold exactly one biLM. The same if an entry leads
+    out of the folder, or the ZIP unpacks to far more than its size.
     """
     if path.is_dir():
         yield path

@@ -38,8 +38,8 @@ def whole_file(path: str | Path, kind: str, file_format: str) -> Iterator[None]:
     """
     Context manager around code that reads a file; `kind` describes it, such as "weight file".
 
-    Raise a `FileNotFoundError` if there is no file, a `ValueError` that names it if the block
-    raises an exception in `UNREADABLE`, and a `MemoryError` that names it if memory runs out.
+    Raise a `FileNotFoundError` if there is no file. Errors of the block become a `ValueError` that
+    names it if they are in `UNREADABLE`, and a `MemoryError` if memory runs out.
     """
     if not Path(path).is_file():  # opening a FIFO would block
         raise FileNotFoundError(f"there is no {kind} {path}")
